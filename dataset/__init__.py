@@ -1,0 +1,4 @@
+"""The benchmark builder: programs that record, make and check labelled traces.
+
+Imports ``detector``, never the reverse; not part of the wheel. Run from a checkout.
+"""

@@ -1,0 +1,149 @@
+"""Build a labelled benchmark: traces, labels, and the tables that models learn from.
+
+    python -m dataset.build benchmark=first out=FOLDER
+
+The folder gets ``traces/`` (the simulated ones; recorded ones stay where they are),
+``windows.parquet``, ``evidence.parquet``, and last ``manifest.json``: its presence says that the
+build finished. The same seed gives the same rows.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import multiprocessing
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import hydra
+import numpy as np
+from omegaconf import DictConfig, OmegaConf
+from rich.progress import track
+
+from dataset import labels
+from dataset.tables import Tables, tables
+from detector.config import CONF_DIR
+from detector.features import COLUMNS
+
+HERE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One trace to make or read: the unit of work, free of shared state."""
+
+    name: str
+    folder: str  # where its trace lies, or goes
+    recipe: tuple[str | None, str, str, int] | None  # simulated: pattern, workload, device, seed
+
+
+def units(benchmark: dict[str, Any], out: Path) -> Iterator[Unit]:
+    """Every unit of a benchmark, in a fixed order."""
+    for folder in benchmark["recorded"]:
+        root = HERE.parent / folder
+        if not root.is_dir():
+            raise FileNotFoundError(f"{root}: no recorded traces")
+        for trace, _ in labels.labelled(root):
+            name = str(trace.relative_to(root))[: -len(labels.TRACE_SUFFIX)]
+            yield Unit(f"recorded/{name}", str(trace.parent), None)
+    yield from _simulated(benchmark["simulated"], out / "traces")
+
+
+def _simulated(plan: dict[str, Any], folder: Path) -> Iterator[Unit]:
+    """``per_pattern`` traces of each pattern and ``healthy`` ones, over workloads and devices."""
+    from dataset.simulate import DEVICES, FAULTS, WORKLOADS, workloads_for
+
+    random = np.random.default_rng(plan["seed"])
+    wanted: list[str | None] = [p for p in FAULTS for _ in range(plan["per_pattern"])]
+    wanted += [None] * plan["healthy"]
+    for i, pattern in enumerate(wanted):
+        workloads = workloads_for(pattern) if pattern else tuple(WORKLOADS)
+        workload = workloads[int(random.integers(len(workloads)))]
+        device = list(DEVICES)[int(random.integers(len(DEVICES)))]
+        seed = int(random.integers(2**31))
+        yield Unit(f"simulated/{i:05d}", str(folder), (pattern, workload, device, seed))
+
+
+Built = tuple[str, Tables, dict[str, Any]]
+
+
+def build_unit(unit: Unit) -> Built | None:
+    """Make (if need be) and read one trace; None where the fault would cost next to nothing."""
+    from dataset.simulate import TooFaint
+
+    trace = Path(unit.folder) / f"{unit.name.split('/')[-1]}{labels.TRACE_SUFFIX}"
+    if unit.recipe is not None:
+        try:
+            _simulate(unit.recipe, trace)
+        except TooFaint:
+            return None
+    label = labels.read(labels.label_path(trace))
+    about = asdict(label) | {
+        "name": unit.name,
+        "sha256": sha256(trace.read_bytes()).hexdigest(),
+    }
+    return unit.name, tables(trace, label, unit.name), about
+
+
+def _simulate(recipe: tuple[str | None, str, str, int], trace: Path) -> None:
+    from dataset.simulate import simulate
+
+    content, label = simulate(*recipe)
+    text = json.dumps(content, separators=(",", ":")).encode()
+    trace.write_bytes(gzip.compress(text, 5, mtime=0))
+    labels.write(label, labels.label_path(trace))
+
+
+def build(benchmark: dict[str, Any], out: Path, workers: int) -> dict[str, Any]:
+    """Build everything into ``out``; returns the manifest."""
+    (out / "traces").mkdir(parents=True, exist_ok=True)
+    (out / "manifest.json").unlink(missing_ok=True)
+    work = list(units(benchmark, out))
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        done = pool.imap(build_unit, work, chunksize=4)
+        seen = track(done, "building", len(work), disable=not sys.stderr.isatty())
+        made = [built for built in seen if built is not None]
+    _write_tables(made, out)
+    manifest = {
+        "benchmark": benchmark,
+        "too_faint": len(work) - len(made),
+        "traces": [about for _, _, about in made],
+        "patterns": dict(
+            Counter(p for _, _, a in made for p in {r["pattern"] for r in a["regions"]})
+        ),
+    }
+    (out / "manifest.json").write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+    return manifest
+
+
+def _write_tables(made: list[Built], out: Path) -> None:
+    import pandas as pd
+    from datasets import Dataset
+
+    windows = pd.DataFrame([row for _, t, _ in made for row in t.windows])
+    matrix = np.concatenate([t.matrix for _, t, _ in made if len(t.windows)])
+    features = pd.DataFrame(matrix, columns=list(COLUMNS))
+    frame = pd.concat([windows, features], axis=1)
+    Dataset.from_pandas(frame, preserve_index=False).to_parquet(str(out / "windows.parquet"))
+    evidence = pd.DataFrame([row for _, t, _ in made for row in t.evidence])
+    Dataset.from_pandas(evidence, preserve_index=False).to_parquet(str(out / "evidence.parquet"))
+
+
+@hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="build")
+def main(config: DictConfig) -> None:
+    """Entry point."""
+    plain = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(plain, dict)
+    out = Path(hydra.utils.to_absolute_path(str(plain["out"])))
+    manifest = build(plain["benchmark"], out, int(plain["workers"]))
+    counts = Counter(t["quality"] for t in manifest["traces"])
+    print(f"{len(manifest['traces'])} traces ({dict(counts)}) -> {out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""Which fault is recorded in which program, and how its marks become regions."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from dataset.workloads.setting import Variant
+from detector.taxonomy import BY_ID
+
+WORKLOADS = ("classifier", "detector", "segmenter", "generator", "language")
+DDP = ("classifier", "segmenter", "language")
+CONVOLVING = ("classifier", "detector", "segmenter", "generator")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """How one pattern is recorded.
+
+    ``sometimes``: it can act in some steps only. ``backward``: the backward nodes of marked forward
+    ops are regions too. ``narrow``: a region is what lies between the first and the last event of
+    such a name inside the mark, not the whole mark. ``least``: marks shorter than this share of the
+    longest one are no region (waits that were none). ``rare``: acts in at most three
+    steps.
+    """
+
+    pattern: str
+    variant: Variant = "plain"
+    workloads: tuple[str, ...] = WORKLOADS
+    cuda_only: bool = False
+    sometimes: bool = True
+    backward: bool = False
+    narrow: str | None = None
+    least: float = 0.0
+    rare: bool = False
+
+    @property
+    def side(self) -> str:
+        """The side on which the pattern is scored, by the taxonomy."""
+        return BY_ID[self.pattern].side
+
+
+COMPILES = r"dynamo_timed|_compile\."
+SEARCHES = r"search_unused_parameters"
+REDUCES = r"all_?reduce"
+
+FAULTS: tuple[Fault, ...] = (
+    Fault("input-dataloader-sync", "loader", sometimes=False),
+    Fault("input-dataloader-starved", "loader", sometimes=False, least=0.15),
+    Fault("input-main-thread-preprocessing", "loader", sometimes=False),
+    Fault("input-pageable-copy", cuda_only=True),
+    Fault("input-copy-not-overlapped", cuda_only=True),
+    Fault("input-tiny-copies", cuda_only=True),
+    Fault("input-cpu-tensor-to-device", workloads=("generator",), cuda_only=True),
+    Fault("sync-scalar-readback", cuda_only=True),
+    Fault("sync-tensor-readback", cuda_only=True),
+    Fault("sync-explicit", cuda_only=True),
+    Fault("sync-blocking-launch", cuda_only=True, sometimes=False),
+    Fault("host-launch-bound", "graphed", ("classifier",), cuda_only=True, sometimes=False),
+    Fault("host-cpu-fallback", workloads=("detector", "segmenter"), cuda_only=True, backward=True),
+    Fault("compute-fp32-matmul", cuda_only=True, sometimes=False),
+    Fault("compute-underfilled", workloads=("language",), cuda_only=True, backward=True),
+    Fault("sync-dynamic-shape", workloads=("detector", "segmenter"), cuda_only=True),
+    Fault("host-python-overhead"),
+    Fault("host-loop-indexing", backward=True),
+    Fault("host-gc-pause"),
+    Fault("memory-alloc-churn", cuda_only=True),
+    Fault("memory-zero-grad-fill"),
+    Fault("memory-redundant-copy", backward=True),
+    Fault("memory-layout-transform", workloads=CONVOLVING, backward=True),
+    Fault("memory-dtype-churn", backward=True),
+    Fault("compute-misaligned-gemm", workloads=("language",), cuda_only=True, sometimes=False),
+    Fault("compute-unfused-attention", workloads=("generator", "language"), backward=True),
+    Fault("compute-unfused-elementwise", backward=True),
+    Fault("compute-single-tensor-optimizer", sometimes=False),
+    Fault("compute-conv-bias-batchnorm", workloads=CONVOLVING, sometimes=False),
+    Fault("compile-graph-break", "compiled", sometimes=False),
+    Fault("compile-recompile", "compiled", narrow=COMPILES, rare=True),
+    Fault("comm-unused-parameters", "ddp", DDP, cuda_only=True, sometimes=False, narrow=SEARCHES),
+    Fault("comm-missing-no-sync", "ddp", DDP, narrow=REDUCES),
+    Fault("comm-small-collectives", "ddp", DDP, sometimes=False, narrow=REDUCES),
+    Fault("infer-autograd", "serve"),
+    Fault("infer-kv-cat", "decode", workloads=("language",)),
+)
+FAULT_BY_ID = {fault.pattern: fault for fault in FAULTS}
+
+# Why a pattern of the taxonomy has no recorded fault here, on any device.
+NOT_RECORDED = {
+    "comm-exposed": "needs two GPUs",
+    "comm-straggler": "needs the traces of several ranks",
+}
+
+# Healthy on purpose, though something in the trace looks like a fault.
+EXTRAS: tuple[tuple[str, Variant, str], ...] = (
+    ("classifier", "plain", "item"),
+    ("classifier", "plain", "checkpoint"),
+    ("detector", "plain", "long"),
+    ("detector", "plain", "item"),
+    ("segmenter", "plain", "checkpoint"),
+    ("segmenter", "plain", "log"),
+    ("generator", "plain", "long"),
+    ("generator", "serve", "item"),
+    ("language", "plain", "log"),
+    ("language", "plain", "collect"),
+    ("matmul", "plain", "busy"),
+    ("matmul", "serve", "busy"),
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One trace to record. Cases with the same ``pair`` are twins."""
+
+    workload: str
+    variant: Variant
+    seed: int
+    patterns: tuple[str, ...] = ()
+    extra: str | None = None
+    with_stack: bool = True
+    record_shapes: bool = True
+
+    @property
+    def pair(self) -> str:
+        """The name that a faulty trace shares with its healthy twin."""
+        return f"{self.workload}-{self.variant}-{self.seed}"
+
+    @property
+    def name(self) -> str:
+        """A file name that says nothing about what is wrong inside."""
+        what = zlib.crc32(f"{self.patterns}{self.extra}".encode()) & 0xFFFF
+        return f"{self.pair}-{what:04x}"
+
+
+def cases(
+    device: str,
+    workloads: Sequence[str] = WORKLOADS,
+    patterns: Sequence[str] | None = None,
+    seed: int = 0,
+) -> list[Case]:
+    """The matrix: every fault of ``patterns`` (all if None) with its twin, and the extras.
+
+    Each seed makes two sets of programs, one recorded with stacks and one without.
+    """
+    bad = [
+        case for fault in showable(device, patterns) for case in _of_fault(fault, workloads, seed)
+    ]
+    good = dict.fromkeys(
+        Case(c.workload, c.variant, c.seed, (), None, c.with_stack, c.record_shapes) for c in bad
+    )
+    extras = [
+        Case(workload, variant, 2 * seed + number % 2, (), extra, number % 2 == 0)
+        for number, (workload, variant, extra) in enumerate(EXTRAS)
+        if workload in (*workloads, "matmul") and patterns is None
+    ]
+    return sorted([*bad, *good, *extras], key=lambda c: (c.pair, c.patterns, c.extra or ""))
+
+
+def showable(device: str, patterns: Sequence[str] | None = None) -> list[Fault]:
+    """The faults that this device can show."""
+    chosen = FAULTS if patterns is None else [FAULT_BY_ID[p] for p in patterns]
+    return [fault for fault in chosen if device != "cpu" or not fault.cuda_only]
+
+
+def skipped(device: str) -> Iterator[tuple[str, str]]:
+    """(pattern, why) for each pattern of the taxonomy that is not recorded on this device."""
+    for pattern in BY_ID:
+        if pattern not in FAULT_BY_ID:
+            yield pattern, NOT_RECORDED.get(pattern, "no program shows it yet")
+        elif device == "cpu" and FAULT_BY_ID[pattern].cuda_only:
+            yield pattern, "costs next to nothing, or does not exist, without a GPU"
+
+
+def acting_steps(case: Case, count: int) -> list[bool]:
+    """In which of the recorded steps the faults act: all, or for half of the cases some."""
+    every = all(not FAULT_BY_ID[p].sometimes for p in case.patterns)
+    rng = random.Random(zlib.crc32(f"{case.name}/{case.workload}".encode()))
+    rare = any(FAULT_BY_ID[p].rare for p in case.patterns)
+    if every or (rng.random() < 0.35 and not rare):
+        return [True] * count
+    chosen = set(rng.sample(range(count), rng.randint(2, 3 if rare else max(2, count // 2))))
+    return [index in chosen for index in range(count)]
+
+
+def _of_fault(fault: Fault, workloads: Iterable[str], seed: int) -> Iterator[Case]:
+    for workload in workloads:
+        if workload in fault.workloads:
+            odd = _odd(fault, workload)
+            yield Case(
+                workload, fault.variant, 2 * seed + odd, (fault.pattern,), with_stack=not odd
+            )
+
+
+def _odd(fault: Fault, workload: str) -> int:
+    """0: with stacks, 1: without. Each program has both kinds, where the trace stays small."""
+    if fault.variant in ("compiled", "ddp", "decode", "graphed"):
+        return 1
+    if fault.variant == "loader":
+        return 0 if workload in ("classifier", "generator") else 1
+    return (FAULTS.index(fault) + WORKLOADS.index(workload)) % 2

@@ -1,0 +1,141 @@
+"""The label beside a trace: what is wrong in it, where, and how the trace was made.
+
+``NAME.json.gz`` (the trace) and ``NAME.label.json`` (its label) lie in one folder. Times are µs on
+the trace file's own ``ts`` axis.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+Origin = Literal["recorded", "simulated", "injected", "natural"]
+Quality = Literal["good", "bad"]
+Side = Literal["cpu", "gpu"]
+
+GENERATOR = "1"
+TRACE_SUFFIX = ".json.gz"
+LABEL_SUFFIX = ".label.json"
+
+
+class LabelError(ValueError):
+    """A label that is not one: the message names the file and the field."""
+
+
+@dataclass(frozen=True)
+class LabelRegion:
+    """One span in which a pattern acts; ``end_us`` is exclusive."""
+
+    start_us: float
+    end_us: float
+    pattern: str
+    side: Side
+
+
+@dataclass(frozen=True)
+class Label:
+    """Everything known about one trace. Traces with the same ``pair`` are twins.
+
+    ``step_us`` is the median wall time of the recorded steps. A good trace has no region, a bad one
+    has at least one.
+    """
+
+    origin: Origin
+    pair: str
+    workload: str
+    device: str  # "cpu", "cuda:NVIDIA H200", "simulated:A100"
+    framework: str  # "torch 2.13.0"
+    seed: int
+    step_us: float
+    quality: Quality
+    regions: tuple[LabelRegion, ...] = ()
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    generator: str = GENERATOR
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The distinct patterns of the regions, in order of first appearance."""
+        return tuple(dict.fromkeys(r.pattern for r in self.regions))
+
+
+def label_path(trace: str | Path) -> Path:
+    """The label file that belongs to a trace file (``.json.gz`` or ``.json``)."""
+    path = Path(trace)
+    for suffix in (TRACE_SUFFIX, ".json"):
+        if path.name.endswith(suffix):
+            return path.with_name(path.name[: -len(suffix)] + LABEL_SUFFIX)
+    raise LabelError(f"{path}: not a trace file name (.json or .json.gz)")
+
+
+def trace_path(label: str | Path) -> Path:
+    """The trace file that belongs to a label file."""
+    path = Path(label)
+    if not path.name.endswith(LABEL_SUFFIX):
+        raise LabelError(f"{path}: not a label file name ({LABEL_SUFFIX})")
+    return path.with_name(path.name[: -len(LABEL_SUFFIX)] + TRACE_SUFFIX)
+
+
+def labelled(folder: str | Path) -> Iterator[tuple[Path, Label]]:
+    """All (trace file, label) below a folder, by path. A label without its trace is an error."""
+    for path in sorted(Path(folder).rglob(f"*{LABEL_SUFFIX}")):
+        trace = trace_path(path)
+        if not trace.is_file():
+            raise LabelError(f"{path}: its trace {trace.name} is missing")
+        yield trace, read(path)
+
+
+def read(path: str | Path) -> Label:
+    """Read and check a label file; raises LabelError."""
+    try:
+        raw = json.loads(Path(path).read_text(encoding="utf-8"))
+        regions = tuple(LabelRegion(**region) for region in raw.pop("regions"))
+        label = Label(**raw, regions=regions)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise LabelError(f"{path}: {error}") from error
+    return checked(label, str(path))
+
+
+def write(label: Label, path: str | Path) -> Path:
+    """Write a checked label; keys in a fixed order, so equal labels give equal bytes."""
+    data = asdict(checked(label, str(path)))
+    target = Path(path)
+    target.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    return target
+
+
+def checked(label: Label, where: str = "label") -> Label:
+    """The label itself, if it holds what it must; else LabelError naming ``where``."""
+    for fault in _faults(label):
+        raise LabelError(f"{where}: {fault}")
+    return label
+
+
+def _faults(label: Label) -> Iterator[str]:
+    for name in ("pair", "workload", "device", "framework", "generator"):
+        if not isinstance(getattr(label, name), str) or not getattr(label, name):
+            yield f"{name} must be text"
+    if label.origin not in get_args(Origin):
+        yield f"origin {label.origin!r} is unknown"
+    if label.quality not in get_args(Quality):
+        yield f"quality {label.quality!r} is unknown"
+    elif (label.quality == "bad") != bool(label.regions):
+        yield f"quality {label.quality} with {len(label.regions)} regions"
+    if not (_is_number(label.step_us) and label.step_us >= 0):
+        yield "step_us must be a number of at least 0"
+    for i, region in enumerate(label.regions):
+        if not (_is_number(region.start_us) and _is_number(region.end_us)):
+            yield f"regions[{i}]: times must be finite numbers"
+        elif region.end_us <= region.start_us:
+            yield f"regions[{i}]: ends before it starts"
+        if region.side not in get_args(Side):
+            yield f"regions[{i}]: side {region.side!r} is unknown"
+        if not isinstance(region.pattern, str) or not region.pattern:
+            yield f"regions[{i}]: pattern must be text"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)

@@ -1,0 +1,184 @@
+"""A labelled trace as training rows: its windows with their features, its regions with evidence.
+
+Labels of windows are weak at the edges, so a window carries the share of it that a labelled
+region covers, per side; what to do with a half-covered window is the trainer's choice. Rows never
+hold the trace's file name, markers or anything that names the fault beside the label itself.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from dataset.labels import Label, LabelRegion
+from detector import cost, features, kineto
+from detector.activity import Activity
+from detector.evidence import gather
+from detector.intervals import Intervals
+from detector.judge import dense, embedded
+from detector.region import Region
+from detector.taxonomy import BY_ID, CLASSES, NONE, Side
+from detector.trace import NS_PER_US
+from detector.window import ByStep, Judged, Window, judge_time
+
+SIDES: tuple[Side, ...] = ("cpu", "gpu")
+COVERED = 0.1  # a window this far inside a labelled region belongs to it
+STARVED = 0.3  # share of an unlabelled window that the device idles for the host's sake
+PER_PATTERN = 3  # evidence rows per pattern and trace: one trace must not fill the set
+UNSUSPICIOUS = 3  # evidence rows per trace from places without a fault
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Rows of one trace: plain dicts for the window and evidence tables."""
+
+    windows: list[dict[str, object]]
+    matrix: npt.NDArray[np.float32]
+    evidence: list[dict[str, object]]
+
+
+def tables(trace_file: Path, label: Label, name: str) -> Tables:
+    """Read one labelled trace into rows. ``name`` identifies the trace within the benchmark."""
+    trace = kineto.read(trace_file)
+    activity, judged = Activity(trace), judge_time(trace)
+    windows = ByStep()(judged)
+    matrix = features.extract(activity, judged, windows)
+    overlap = {side: _overlaps(windows, label.regions, side) for side in SIDES}
+    unknown = _unknown(activity, windows, overlap)
+    rows = [
+        {
+            "trace": name,
+            **_about(label),
+            "start_us": w.start / NS_PER_US,
+            "end_us": w.end / NS_PER_US,
+            "cpu": float(overlap["cpu"][i].sum()),
+            "gpu": float(overlap["gpu"][i].sum()),
+            "pattern": _main_pattern(overlap, i),
+        }
+        for i, w in enumerate(windows)
+        if not unknown[i]
+    ]
+    texts = [
+        {
+            "trace": name,
+            **_about(label),
+            "pattern": pattern,
+            "side": region.side,
+            **_evidence(activity, judged, region),
+        }
+        for region, pattern in _regions(windows, overlap, unknown, _seed(name))
+    ]
+    return Tables(rows, matrix[~unknown], texts)
+
+
+def _about(label: Label) -> dict[str, object]:
+    return {
+        "origin": label.origin,
+        "workload": label.workload,
+        "device": label.device,
+        "pair": label.pair,
+        "quality": label.quality,
+        "seed": label.seed,
+    }
+
+
+def _evidence(activity: Activity, judged: Judged, region: Region) -> dict[str, object]:
+    evidence = gather(activity, judged, region)
+    visible = [c for c in CLASSES if c == NONE or c in evidence.visible]
+    return {
+        "text": embedded.text_of(evidence),
+        "numbers": dense.vector(evidence).tolist(),
+        "visible": visible,
+    }
+
+
+def _seed(name: str) -> int:
+    return zlib.crc32(name.encode())
+
+
+def _overlaps(
+    windows: Sequence[Window], regions: Sequence[LabelRegion], side: Side
+) -> npt.NDArray[np.float64]:
+    """float64[windows, classes]: the share of each window that each pattern's regions cover."""
+    start = np.array([w.start for w in windows], np.int64)
+    end = np.array([w.end for w in windows], np.int64)
+    shares = np.zeros((len(windows), len(CLASSES)))
+    for pattern in {r.pattern for r in regions if r.side == side}:
+        mine = [r for r in regions if r.pattern == pattern and r.side == side]
+        spans = Intervals.union(
+            np.array([round(r.start_us * NS_PER_US) for r in mine], np.int64),
+            np.array([round(r.end_us * NS_PER_US) for r in mine], np.int64),
+        )
+        shares[:, CLASSES.index(pattern)] = spans.covered(start, end) / np.maximum(end - start, 1)
+    return shares
+
+
+def _unknown(
+    activity: Activity, windows: Sequence[Window], overlap: dict[Side, npt.NDArray[np.float64]]
+) -> npt.NDArray[np.bool_]:
+    """Windows without a label in which the host starves the device all the same.
+
+    A program has problems beside the one that was put in. Nobody looked at these, so they are
+    neither healthy nor faulty: left out.
+    """
+    if not activity.has_device:
+        return np.zeros(len(windows), np.bool_)
+    start = np.array([w.start for w in windows], np.int64)
+    end = np.array([w.end for w in windows], np.int64)
+    starving = cost.claim(activity, "host-launch-bound").intervals.covered(start, end)
+    free = overlap["cpu"].sum(axis=1) + overlap["gpu"].sum(axis=1) == 0
+    return np.asarray(free & (starving > STARVED * np.maximum(end - start, 1)))
+
+
+def _main_pattern(overlap: dict[Side, npt.NDArray[np.float64]], i: int) -> str:
+    both = overlap["cpu"][i] + overlap["gpu"][i]
+    return CLASSES[int(np.argmax(both))] if both.max() >= COVERED else NONE
+
+
+def _regions(
+    windows: Sequence[Window],
+    overlap: dict[Side, npt.NDArray[np.float64]],
+    unknown: npt.NDArray[np.bool_],
+    seed: int,
+) -> Iterator[tuple[Region, str]]:
+    """Regions as a perfect flagger would cut them, and some places without a fault."""
+    random = np.random.default_rng(seed)
+    for side in SIDES:
+        for j in np.flatnonzero(overlap[side].max(axis=0, initial=0.0) >= COVERED):
+            hot = np.flatnonzero(overlap[side][:, j] >= COVERED)
+            runs = _runs(windows, hot)
+            for k in random.permutation(len(runs))[:PER_PATTERN]:
+                yield _region(windows, runs[k], side), CLASSES[j]
+    clean = np.flatnonzero(overlap["cpu"].sum(axis=1) + overlap["gpu"].sum(axis=1) == 0)
+    clean = clean[~unknown[clean]]
+    runs = _runs(windows, clean)
+    for k in random.permutation(len(runs))[:UNSUSPICIOUS]:
+        first = int(random.integers(len(runs[k])))
+        length = int(random.integers(1, 5))
+        yield (
+            _region(windows, runs[k][first : first + length], SIDES[int(random.integers(2))]),
+            NONE,
+        )
+
+
+def _runs(windows: Sequence[Window], chosen: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+    """Neighbouring windows of one step."""
+    if not len(chosen):
+        return []
+    steps = np.array([-1 if windows[i].step is None else windows[i].step for i in chosen])
+    cut = np.flatnonzero((np.diff(chosen) > 1) | (np.diff(steps) != 0)) + 1
+    return np.split(chosen, cut)
+
+
+def _region(windows: Sequence[Window], run: npt.NDArray[np.int64], side: Side) -> Region:
+    return Region(windows[int(run[0])].start, windows[int(run[-1])].end, 1.0, side)
+
+
+def unknown_patterns(label: Label) -> list[str]:
+    """Patterns of a label that the taxonomy does not hold."""
+    return [p for p in label.patterns if p not in BY_ID]

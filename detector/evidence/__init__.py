@@ -1,0 +1,14 @@
+"""Evidence: the numbers, names and places that a person would look at in a region."""
+
+from detector.evidence.gather import gather, visible
+from detector.evidence.sheet import Evidence, EvidenceRow, Item, Place, SourceLine
+
+__all__ = [
+    "Evidence",
+    "EvidenceRow",
+    "Item",
+    "Place",
+    "SourceLine",
+    "gather",
+    "visible",
+]

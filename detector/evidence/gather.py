@@ -1,0 +1,210 @@
+"""(Trace, region) -> evidence: array operations on the rows inside the region.
+
+What belongs to the trace rather than to a region is prepared once and kept for the last trace.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property, lru_cache
+from typing import Final
+
+import numpy as np
+
+from detector import guards, vocabulary
+from detector.activity import CALLS, Activity
+from detector.evidence import words
+from detector.evidence.fields import Amount, Fields
+from detector.evidence.frames import Frames
+from detector.evidence.listing import Listing, Sums, around
+from detector.evidence.measures import MEASURES
+from detector.evidence.sheet import Evidence, EvidenceRow, Item, Kind, Place
+from detector.region import Region
+from detector.taxonomy import IDS
+from detector.trace import NS_PER_US, Cat, Int64
+from detector.window import Judged
+
+_STEP: Final = re.compile(r"^ProfilerStep#")
+MOST: Final[dict[Kind, int]] = {
+    "op": 14,
+    "kernel": 12,
+    "copy": 6,
+    "call": 8,
+    "frame": 10,
+    "annotation": 6,
+    "collective": 4,
+}
+
+
+def gather(activity: Activity, judged: Judged, region: Region) -> Evidence:
+    """The evidence for a region of a trace."""
+    return _prepared(activity, judged).gather(region)
+
+
+@lru_cache(maxsize=1)
+def _prepared(activity: Activity, judged: Judged) -> _Prepared:
+    return _Prepared(activity, judged)
+
+
+def visible(activity: Activity) -> frozenset[str]:
+    """Ids of the patterns whose needs this trace meets."""
+    return frozenset(IDS) - guards.blind(activity).keys()
+
+
+class _Prepared:
+    """A trace made ready: measures as prefix sums, events grouped by name, judged totals."""
+
+    def __init__(self, activity: Activity, judged: Judged) -> None:
+        self.a, self.trace, self.judged = activity, activity.trace, judged
+        self.visible = visible(activity)
+        self.frames = Frames(activity)
+
+    def gather(self, region: Region) -> Evidence:
+        rows, items = self._rows(region), self._items(region)
+        return Evidence(
+            region,
+            self._place(region),
+            self.trace.vendor if self.a.has_device else "cpu",
+            rows,
+            items,
+            self.frames.where(region),
+            self.visible,
+        )
+
+    # -- numbers -------------------------------------------------------------------------------
+
+    @cached_property
+    def _amounts(self) -> list[tuple[Amount, Amount]]:
+        fields = Fields(self.a)
+        return [spec.make(fields) for spec in MEASURES]
+
+    @cached_property
+    def _totals(self) -> list[tuple[float, float]]:
+        start, end = self.judged.start, self.judged.end
+        return [(amount(start, end), over(start, end)) for amount, over in self._amounts]
+
+    def _rows(self, region: Region) -> tuple[EvidenceRow, ...]:
+        start, end = region.start, region.end
+        inner = max(start, self.judged.start), min(end, self.judged.end)
+        outside = self.judged.end - self.judged.start - max(inner[1] - inner[0], 0)
+        rows = []
+        for spec, (amount, over), totals in zip(MEASURES, self._amounts, self._totals, strict=True):
+            value, base = amount(start, end), over(start, end)
+            rest: float | None = None
+            if outside > 0:
+                there = totals[0] - (amount(*inner) if inner[1] > inner[0] else 0.0)
+                if spec.unit == "count":
+                    rest = there * (end - start) / outside
+                else:
+                    of = totals[1] - (over(*inner) if inner[1] > inner[0] else 0.0)
+                    rest = there / of if of > 0 else 0.0
+            of_region = value / base if base > 0 else 0.0
+            rows.append(EvidenceRow(spec.key, spec.label, of_region, spec.unit, rest))
+        return tuple(rows)
+
+    # -- names ---------------------------------------------------------------------------------
+
+    def _items(self, region: Region) -> tuple[Item, ...]:
+        length = self.judged.end - self.judged.start
+        return tuple(
+            item
+            for listing, whole in self._listings
+            for item in listing.items(region.start, region.end, whole, length, MOST[listing.kind])
+        )
+
+    @cached_property
+    def _listings(self) -> list[tuple[Listing, Sums]]:
+        made = (
+            self._kernels(),
+            self._ops(),
+            self._named("copy", np.union1d(self.a.copies, self.a.memsets)),
+            self._collectives(),
+            self._named("call", self.a.of(*CALLS)),
+            self._annotations(),
+            self.frames.listing,
+        )
+        return [
+            (listing, listing.sums(self.judged.start, self.judged.end))
+            for listing in made
+            if len(listing.start)
+        ]
+
+    def _named(self, kind: Kind, rows: Int64) -> Listing:
+        ids, key = np.unique(self.trace.name[rows], return_inverse=True)
+        return Listing(self.trace, kind, rows, key, [words.plain(self.trace.names[i]) for i in ids])
+
+    def _kernels(self) -> Listing:
+        rows = self.a.kernels
+        ids, which = np.unique(self.trace.name[rows], return_inverse=True)
+        labels = [words.kernel(self.trace.names[i]) for i in ids]
+        names = list(dict.fromkeys(labels))
+        index = {name: i for i, name in enumerate(names)}
+        same = np.array([index[label] for label in labels], np.int64)
+        return Listing(self.trace, "kernel", rows, same[which] if len(rows) else which, names)
+
+    def _ops(self) -> Listing:
+        """Ops by their own time, keyed by the outermost op around them and their name."""
+        trace = self.trace
+        rows = np.setdiff1d(self.a.of(Cat.CPU_OP), self.a.loader_rows, assume_unique=True)
+        owner = around(trace, rows)
+        top = _outermost(owner)
+        pair = trace.name[rows[top]].astype(np.int64) << 32 | trace.name[rows]
+        ids, key = np.unique(pair, return_inverse=True)
+        names = [self._path(int(i) >> 32, int(i) & 0xFFFFFFFF) for i in ids]
+        return Listing(trace, "op", rows, key, names, owner)
+
+    def _path(self, top: int, leaf: int) -> str:
+        names = self.trace.names
+        if top == leaf:
+            return words.plain(names[leaf])
+        return words.bounded(f"{words.plain(names[top])} > {words.plain(names[leaf])}", 110)
+
+    def _collectives(self) -> Listing:
+        """Collectives by what they are called, not by their kernels."""
+        rows = self.a.comm_rows
+        called = self.trace.collective[rows]
+        ids, key = np.unique(
+            np.where(called >= 0, called, self.trace.name[rows]), return_inverse=True
+        )
+        names = [words.kernel(self.trace.names[i]) for i in ids]
+        return Listing(self.trace, "collective", rows, key, names)
+
+    def _annotations(self) -> Listing:
+        """Host annotations; those that no library is known for are the user's own."""
+        rows = self.a.of(Cat.USER_ANNOTATION)
+        rows = np.setdiff1d(rows, self.a.named(rows, _STEP), assume_unique=True)
+        ids, key = np.unique(self.trace.name[rows], return_inverse=True)
+        names = [self.trace.names[i] for i in ids]
+        known = [any(p.search(name) for p in vocabulary.HOST.values()) for name in names]
+        user = ~np.array(known, np.bool_)
+        labels = [words.plain(name) for name in names]
+        return Listing(self.trace, "annotation", rows, key, labels, user=user)
+
+    # -- place ---------------------------------------------------------------------------------
+
+    def _place(self, region: Region) -> Place:
+        steps = self.judged.steps
+        start = np.array([step.start for step in steps], np.int64)
+        length = np.array([step.end - step.start for step in steps], np.int64)
+        step_ns = float(np.median(length)) if len(steps) else 0.0
+        first = max(int(np.searchsorted(start, region.start, side="right")) - 1, 0)
+        last = max(int(np.searchsorted(start, region.end)) - 1, first)
+        return Place(
+            (region.end - region.start) / NS_PER_US,
+            (self.judged.end - self.judged.start) / NS_PER_US,
+            step_ns / NS_PER_US,
+            first if len(steps) else -1,
+            last if len(steps) else -1,
+            (region.start - int(start[first])) / max(step_ns, 1.0) if len(steps) else 0.0,
+            len(steps),
+        )
+
+
+def _outermost(owner: Int64) -> Int64:
+    """For each position: the position of the last owner on the way up, or itself."""
+    top = np.where(owner >= 0, owner, np.arange(len(owner)))
+    while True:
+        further = top[top]
+        if np.array_equal(further, top):
+            return top
+        top = further

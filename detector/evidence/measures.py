@@ -1,0 +1,210 @@
+"""The table of measures: every number of the evidence, with key, label, unit and formula."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from detector import vocabulary
+from detector.activity import IDLE_CAUSES, SYNC_CAUSES
+from detector.evidence.fields import SMALL_COPY_BYTES, Fields, Pair
+from detector.evidence.sheet import Unit
+from detector.trace import NS_PER_US, Cat, Int64
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A row of the table; ``make`` gives the quotient's two amounts."""
+
+    key: str
+    label: str
+    unit: Unit
+    make: Callable[[Fields], Pair]
+
+
+def _share(key: str, label: str, make: Callable[[Fields], Pair]) -> Spec:
+    return Spec(key, label, "share", make)
+
+
+def _count(key: str, label: str, make: Callable[[Fields], Int64]) -> Spec:
+    return Spec(key, label, "count", lambda f: f.count(make(f)))
+
+
+def _ops(key: str, label: str, kind: str) -> Spec:
+    return _count(key, label, lambda f: f.a.host(kind))
+
+
+def _idle(cause: str, label: str) -> Spec:
+    return _share(f"idle_{cause}", label, lambda f: f.share(f.a.idle_while(cause)))
+
+
+def _kind(kind: str) -> Spec:
+    return _share(f"kernel_{kind}", f"kernel time in {kind} kernels", lambda f: f.kind(kind))
+
+
+_IDLE_LABELS: Final = {
+    "loader": "device idle while the host waits for a batch",
+    "sync": "device idle while the host synchronises",
+    "alloc": "device idle while the driver allocates",
+    "compile": "device idle while the program compiles",
+    "comm": "device idle while a host collective runs",
+    "launch": "device idle while the host launches",
+    "op": "device idle while the host runs ops",
+    "python": "device idle while the host is in Python",
+}
+_SYNC_LABELS: Final = {
+    "dynamic_shape": "of data-dependent shapes",
+    "scalar": "of scalar read-backs",
+    "h2d": "of copies to the device",
+    "d2h": "of copies to the host",
+    "explicit": "explicit",
+}
+
+MEASURES: Final[tuple[Spec, ...]] = (
+    # Where the time goes.
+    _share("busy", "device busy", lambda f: f.share(f.a.busy)),
+    _share("compute", "compute runs", lambda f: f.share(f.a.compute)),
+    _share("exposed_copy", "copies that nothing hides", lambda f: f.share(f.a.exposed_copy)),
+    _share("exposed_comm", "collectives that nothing hides", lambda f: f.share(f.a.exposed_comm)),
+    *(_idle(cause, _IDLE_LABELS[cause]) for cause in IDLE_CAUSES),
+    # The host.
+    _share("loader", "host waits for a batch", lambda f: f.share(f.a.loader)),
+    _share(
+        "loader_sync",
+        "host makes a batch itself (no workers)",
+        lambda f: f.time(f.a.named(f.a.loader_rows, vocabulary.HOST["loader_sync"])),
+    ),
+    _share(
+        "loader_workers",
+        "host waits for loader workers",
+        lambda f: f.time(f.a.named(f.a.loader_rows, vocabulary.HOST["loader_workers"])),
+    ),
+    _share("sync", "host synchronises", lambda f: f.share(f.a.sync)),
+    *(
+        _share(
+            f"sync_{cause}",
+            f"host synchronises: {_SYNC_LABELS[cause]}",
+            lambda f, cause=cause: f.sync_time(cause),  # type: ignore[misc]
+        )
+        for cause in SYNC_CAUSES
+    ),
+    _share("alloc", "driver allocates or frees", lambda f: f.share(f.a.alloc)),
+    _share("compiling", "torch.compile compiles", lambda f: f.share(f.a.compiling)),
+    _share("op_time", "host runs ops", lambda f: f.share(f.a.op_time)),
+    _share("call_time", "host in runtime calls", lambda f: f.share(f.a.call_time)),
+    _share("launching", "host launches", lambda f: f.time(f.a.calls("launch"))),
+    _share("optimizer", "in Optimizer.step", lambda f: f.time(f.a.host("optimizer_step"))),
+    _share("zero_grad", "in Optimizer.zero_grad", lambda f: f.time(f.a.host("zero_grad"))),
+    _share("backward", "in backward ops", lambda f: f.time(f.a.host("backward"))),
+    _share("preprocess", "host image or array code", lambda f: f.time(f.a.host("preprocess"))),
+    _share("gc", "garbage collection", lambda f: f.time(f.a.host("gc"))),
+    _share("hostless_op", "host ops that use no device", lambda f: f.time(f.hostless)),
+    _share("graph_ops", "ops that record an autograd node", lambda f: f.graph_ops()),
+    # Counts of host events.
+    _count("ops", "ops", lambda f: f.a.of(Cat.CPU_OP)),
+    _count("loader_calls", "loader calls", lambda f: f.a.loader_rows),
+    _ops("scalar_ops", "scalar read-back ops", "scalar"),
+    _ops("dynamic_ops", "ops of data-dependent shape", "dynamic_shape"),
+    _ops("factory_ops", "tensor factory ops", "factory"),
+    _ops("to_ops", "aten::to/_to_copy ops", "to"),
+    _ops("copy_ops", "copy/clone/contiguous/cat ops", "copy_op"),
+    _ops("cat_ops", "cat ops", "cat"),
+    _ops("zero_ops", "zero and fill ops", "zero"),
+    _ops("select_ops", "select/slice ops", "select"),
+    _ops("matmul_ops", "matrix-product ops", "matmul"),
+    _ops("bmm_ops", "bmm ops", "bmm"),
+    _ops("conv_ops", "convolution ops", "conv"),
+    _ops("softmax_ops", "softmax ops", "softmax"),
+    _ops("math_attention", "unfused attention ops", "math_attention"),
+    _ops("fused_attention", "fused attention ops", "fused_attention"),
+    _ops("batch_norm_ops", "batch-norm ops", "batch_norm"),
+    _ops("dropout_ops", "dropout ops", "dropout"),
+    _ops("pointwise_ops", "pointwise ops", "pointwise"),
+    _ops("foreach_ops", "foreach or fused optimizer ops", "foreach"),
+    _ops("single_tensor", "single-tensor optimizer ops", "single_tensor"),
+    _ops("backward_ops", "backward ops", "backward"),
+    _ops("optimizer_steps", "Optimizer.step calls", "optimizer_step"),
+    _ops("zero_grads", "Optimizer.zero_grad calls", "zero_grad"),
+    _ops("collective_ops", "collective ops", "collective_op"),
+    _ops("unused_parameters", "searches for unused parameters", "unused_parameters"),
+    _ops("compiled_regions", "compiled regions", "compiled_region"),
+    _ops("compile_events", "compiler events", "compile"),
+    _ops("empty_cache", "empty_cache calls", "empty_cache"),
+    Spec("biased_conv", "convolutions with a bias", "count", lambda f: f.biased_conv()),
+    _share("odd_matmul", "matrix products with a side not / 8", lambda f: f.odd_matmul()),
+    _share("pointwise_time", "host in pointwise ops", lambda f: f.pointwise_runs()),
+    # Calls.
+    _count("launches", "kernel launches", lambda f: f.a.calls("launch")),
+    _count("graph_launches", "graph launches", lambda f: f.a.calls("graph")),
+    _count("allocs", "driver allocation calls", lambda f: f.a.calls("alloc")),
+    _count("syncs", "synchronising calls", lambda f: f.a.sync_rows),
+    *(
+        Spec(
+            f"syncs_{cause}",
+            f"synchronising calls: {_SYNC_LABELS[cause]}",
+            "count",
+            lambda f, cause=cause: f.sync_count(cause),  # type: ignore[misc]
+        )
+        for cause in SYNC_CAUSES
+    ),
+    # The device.
+    _count("kernels", "kernels", lambda f: f.a.kernels),
+    Spec(
+        "kernel_us",
+        "mean kernel",
+        "us",
+        lambda f: f.mean(f.a.kernels, f.trace.dur[f.a.kernels] / NS_PER_US),
+    ),
+    _share("tiny_kernels", "kernels under 10 µs", lambda f: f.part(f.a.kernels, f.tiny)),
+    _share(
+        "starved", "kernels launched onto an idle device", lambda f: f.part(f.launched, f.starved)
+    ),
+    Spec(
+        "launch_delay_us",
+        "mean delay from launch to kernel",
+        "us",
+        lambda f: f.mean(f.launched, f.launch_delay_us),
+    ),
+    _share(
+        "unfilled", "kernel time in grids below the device", lambda f: f.kernel_time_of(f.unfilled)
+    ),
+    _share("chained", "kernel time in light-kernel runs", lambda f: f.kernel_time_of(f.chained)),
+    _share(
+        "fp32_matrix",
+        "kernel time in fp32 matrix kernels",
+        lambda f: f.kernel_time_of(f.matching(f.a.kernels, vocabulary.FP32_MATRIX)),
+    ),
+    _share(
+        "tensor_core",
+        "kernel time in tensor-core kernels",
+        lambda f: f.kernel_time_of(f.matching(f.a.kernels, vocabulary.TENSOR_CORE)),
+    ),
+    *(_kind(kind) for kind in (*vocabulary.KERNEL_KINDS, "other")),
+    _count("memsets", "memsets", lambda f: f.a.memsets),
+    _count("h2d", "copies to the device", lambda f: f.h2d),
+    _count("h2d_pageable", "copies from pageable memory", lambda f: f.a.pageable_h2d),
+    _count(
+        "h2d_small",
+        "copies to the device under 64 KB",
+        lambda f: f.h2d[f.trace.bytes[f.h2d] < SMALL_COPY_BYTES],
+    ),
+    _share("h2d_time", "copies to the device run", lambda f: f.time(f.h2d)),
+    _share("pageable_time", "copies from pageable memory run", lambda f: f.time(f.a.pageable_h2d)),
+    _share(
+        "h2d_in_line",
+        "copies to the device on the compute stream",
+        lambda f: f.part(f.h2d, f.trace.stream[f.h2d] == f.compute_stream),
+    ),
+    Spec("h2d_speed", "copies to the device", "GB/s", lambda f: f.h2d_speed()),
+    _count("d2h", "copies to the host", lambda f: f.a.copies_of("d2h")),
+    _share("d2h_time", "copies to the host run", lambda f: f.time(f.a.copies_of("d2h"))),
+    _count("d2d", "copies on the device", lambda f: f.a.copies_of("d2d")),
+    # Collectives.
+    _count("collectives", "collectives", lambda f: f.a.comm_rows),
+    _share("comm", "collectives run", lambda f: f.share(f.a.comm)),
+    Spec("collective_elements", "mean collective", "elements", lambda f: f.collective_elements()),
+    Spec("small_collectives", "collectives under 1 MB", "count", lambda f: f.small_collectives()),
+)
+
+KEYS: Final = tuple(spec.key for spec in MEASURES)

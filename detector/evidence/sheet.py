@@ -1,0 +1,120 @@
+"""What the evidence for a region is: numbers beside the rest, named events, places in the code."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from detector.region import Region
+
+Unit = Literal["share", "count", "us", "GB/s", "elements", "MB"]
+Kind = Literal["op", "kernel", "copy", "call", "frame", "annotation", "collective"]
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    """A place in the profiled program: base name of the file, line as the trace gives it."""
+
+    file: str
+    line: int
+    function: str
+
+
+@dataclass(frozen=True)
+class EvidenceRow:
+    """One number.
+
+    ``rest`` is the same in the judged time outside the region, None where there is none of it;
+    for a count it is what the rest has in as much time. Shares are in [0, 1].
+    """
+
+    key: str
+    label: str
+    value: float
+    unit: Unit
+    rest: float | None
+
+
+@dataclass(frozen=True)
+class Item:
+    """Events of one name: ``total_us`` inside the region is ``share`` of its length.
+
+    ``rest`` is their share of the judged time outside. ``user`` names come from the profiled
+    program rather than from a library. ``mb`` is what copies moved (0 where nothing is known).
+    """
+
+    kind: Kind
+    name: str
+    count: int
+    total_us: float
+    share: float
+    rest: float | None
+    mb: float = 0.0
+    user: bool = False
+
+    @property
+    def mean_us(self) -> float:
+        """Mean time of one event."""
+        return self.total_us / max(self.count, 1)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the region lies: its length, and its part of the marked steps (-1 without)."""
+
+    dur_us: float
+    judged_us: float
+    step_us: float  # median length of a judged step; 0 without steps
+    first_step: int
+    last_step: int
+    offset: float  # start inside the first step, in steps
+    steps: int  # number of judged steps
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything a judge is told about one region. Nothing in it can be used to read more."""
+
+    region: Region
+    place: Place
+    vendor: str
+    rows: tuple[EvidenceRow, ...]  # every measure, in the order of ``measures.MEASURES``
+    items: tuple[Item, ...]  # by kind, the most telling first
+    where: tuple[SourceLine, ...]
+    visible: frozenset[str]  # ids of the patterns that this trace can show
+
+    def table(self) -> tuple[EvidenceRow, ...]:
+        """The numbers worth a person's look: those that are not zero, here or in the rest."""
+        return tuple(row for row in self.rows if _matters(row))
+
+    def row(self, key: str) -> EvidenceRow:
+        """The measure with this key. Raises KeyError."""
+        for row in self.rows:
+            if row.key == key:
+                return row
+        raise KeyError(key)
+
+    def value(self, key: str) -> float:
+        """The value of a measure. Raises KeyError."""
+        return self.row(key).value
+
+    def of(self, kind: Kind) -> tuple[Item, ...]:
+        """The named events of a kind, the most telling first."""
+        return tuple(item for item in self.items if item.kind == kind)
+
+    def text(self, budget_tokens: int = 1500, *, user_names: bool = True) -> str:
+        """The evidence as text of at most ``budget_tokens`` (by the rule of ``words.tokens``).
+
+        Without ``user_names`` nothing that the profiled program named itself is in it: the text
+        that a model learns from, so that it cannot learn the names of its training programs.
+        """
+        from detector.evidence.text import render  # it reads this module's types
+
+        return render(self, budget_tokens, user_names)
+
+
+def _matters(row: EvidenceRow) -> bool:
+    least = 0.0005 if row.unit == "share" else 0.0
+    values = (row.value, row.rest or 0.0)
+    return all(map(math.isfinite, values)) and max(map(abs, values)) > least

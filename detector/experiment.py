@@ -1,0 +1,214 @@
+"""Experiments: what is trained, what it is measured on, and what is written down.
+
+An experiment reads the tables of ``dataset.build`` and has two verbs. ``train`` writes a model
+that ships; ``evaluate`` trains anew without the workloads it then measures on. Both return the
+lines to print.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from detector import __version__
+from detector.errors import DetectorError
+from detector.flagger import lightgbm as shipped
+from detector.flagger.rules import RuleFlagger
+from detector.flagger.training import (
+    SIDES,
+    Training,
+    fit,
+    held_out,
+    matrix,
+    thresholds,
+)
+from detector.metrics import Estimate, auc, by_trace
+from detector.taxonomy import CLASSES, NONE
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+INSIDE: Final = Training().inside
+TABLES: Final = {"windows": "windows.parquet", "evidence": "evidence.parquet"}
+
+
+def table(data: Path, name: str) -> pd.DataFrame:
+    """A table of a built benchmark. Raises DetectorError where the build did not finish."""
+    import pandas as pd
+
+    if not (data / "manifest.json").is_file():
+        raise DetectorError(f"{data}: no finished benchmark (python -m dataset.build out={data})")
+    return pd.read_parquet(data / TABLES[name])
+
+
+def provenance(data: Path, frame: pd.DataFrame) -> dict[str, Any]:
+    """What a card says of its training data."""
+    traces = frame.drop_duplicates("trace")
+    return {
+        "version": __version__,
+        "data_sha256": hashlib.sha256((data / "manifest.json").read_bytes()).hexdigest(),
+        "traces_by_origin": {k: int(v) for k, v in traces["origin"].value_counts().items()},
+        "rows": len(frame),
+    }
+
+
+@dataclass(frozen=True)
+class FlaggerExperiment:
+    """The LightGBM flagger beside the rule baseline."""
+
+    settings: Training = field(default_factory=Training)
+
+    def train(self, data: Path, out: Path) -> list[str]:
+        """Fit on everything; thresholds from scores of workloads held out in turn."""
+        frame = table(data, "windows")
+        scored = held_out(frame, self.settings)
+        limits = thresholds(scored, self.settings)
+        models = fit(frame, self.settings)
+        card = {
+            **provenance(data, frame),
+            "name": "flagger",
+            "threshold": limits,
+            "threshold_rule": f"{self.settings.false_alarms:.0%} of the windows of healthy recorded "
+            "traces, scored by models that never saw their workload",
+            "held_out": {name: str(value) for name, value in _window_scores(scored).items()},
+        }
+        texts = {head: model.model_to_string() for head, model in models.items()}
+        shipped.save(out / "flagger", texts, card)
+        size = sum(len(t) for t in texts.values())
+        return [f"flagger: {len(frame)} windows, {size / 1e6:.1f} MB -> {out / 'flagger'}"] + [
+            f"  {name}: {value}" for name, value in _window_scores(scored).items()
+        ]
+
+    def evaluate(self, data: Path, out: Path) -> list[str]:
+        """Window AUC-ROC on recorded workloads never trained on, beside the rules'."""
+        frame = table(data, "windows")
+        scored = held_out(frame, self.settings)
+        rules = RuleFlagger().score(matrix(frame.loc[scored.index]))
+        scored["cpu_rules"], scored["gpu_rules"] = rules.cpu, rules.gpu
+        results = _window_scores(scored) | _window_scores(scored, "rules")
+        results |= _by_pattern(scored)
+        return _written(out / "flagger.json", results)
+
+
+@dataclass(frozen=True)
+class JudgeExperiment:
+    """The embedded judge. ``held_out``: recorded workloads that ``evaluate`` never trains on."""
+
+    settings: dict[str, Any] = field(default_factory=dict)
+    held_out: tuple[str, ...] = ()
+    recorded_repeats: int = 3
+    seed: int = 0
+
+    def train(self, data: Path, out: Path) -> list[str]:
+        """Fit on every labelled evidence, and ship with the figures of the last evaluation."""
+        from detector.judge.training import save_model
+
+        frame = table(data, "evidence")
+        trained = self._fit(frame)
+        file = out / "embedded_judge.safetensors"
+        save_model(trained, file, provenance(data, frame))
+        size = file.stat().st_size
+        return [
+            f"embedded judge: {len(frame)} texts, {size / 1e6:.1f} MB -> {file}",
+            f"  validation pairs: accuracy {trained.metrics['accuracy']:.3f}, "
+            f"top 3 {trained.metrics['top3']:.3f}",
+        ]
+
+    def evaluate(self, data: Path, out: Path) -> list[str]:
+        """Accuracy on the recorded evidence of workloads that were not trained on."""
+        from detector.judge.embedded import Model
+
+        frame = table(data, "evidence")
+        test = (frame["workload"].isin(self.held_out) & (frame["origin"] == "recorded")).to_numpy()
+        if not test.any():
+            raise DetectorError(f"{data}: no recorded evidence of {', '.join(self.held_out)}")
+        trained = self._fit(frame[~frame["workload"].isin(self.held_out)])
+        card = {**_sizes(trained.settings), "temperature": trained.temperature}
+        model = Model(trained.weights, card)
+        return _written(out / "embedded_judge.json", _accuracy(model, frame[test]))
+
+    def _fit(self, frame: pd.DataFrame) -> Any:
+        from detector.judge.training import Example, Settings, train_embedded
+
+        examples = [
+            Example(row.text, np.array(row.numbers, np.float32), row.pattern, row.pair)
+            for row in frame.itertuples()
+            for _ in range(self.recorded_repeats if row.origin == "recorded" else 1)
+        ]
+        return train_embedded(examples, Settings(**self.settings), self.seed)
+
+
+def _sizes(settings: Any) -> dict[str, int]:
+    return {"layers": settings.layers, "heads": settings.heads}
+
+
+def _accuracy(model: Any, frame: pd.DataFrame) -> dict[str, Estimate]:
+    """Of the likeliest visible class, and of the three likeliest, by bootstrap over traces."""
+    from detector.judge import tokens
+
+    ids = tokens.encode_all(list(frame["text"]), model.vocabulary)
+    probability = model.probabilities(ids, np.array(frame["numbers"].tolist(), np.float32))
+    seen = np.array([[c in set(row) for c in CLASSES] for row in frame["visible"]])
+    order = np.argsort(-probability * seen, axis=1)
+    label = np.array([CLASSES.index(p) for p in frame["pattern"]])
+    trace, faulty = frame["trace"].to_numpy(), (frame["pattern"] != NONE).to_numpy()
+    hit, near = order[:, 0] == label, (order[:, :3] == label[:, None]).any(axis=1)
+
+    def mean(of: Any, rows: Any) -> Estimate:
+        return by_trace(lambda i: float(of[rows][i].mean()), trace[rows])
+
+    everything = np.ones(len(label), np.bool_)
+    return {
+        "judge accuracy, faulty and healthy places": mean(hit, everything),
+        "judge accuracy, faulty places": mean(hit, faulty),
+        "judge accuracy, healthy places (told \"none\")": mean(hit, ~faulty),
+        "judge top 3, faulty places": mean(near, faulty),
+    }
+
+
+def _window_scores(scored: pd.DataFrame, suffix: str = "score") -> dict[str, Estimate]:
+    """AUC-ROC by side, of windows clearly inside or clearly outside a labelled region."""
+    named = "LightGBM" if suffix == "score" else "rules"
+    found = {}
+    for side in SIDES:
+        clear = scored[(scored[side] == 0) | (scored[side] >= INSIDE)]
+        truth, score = (clear[side] >= INSIDE).to_numpy(), clear[f"{side}_{suffix}"].to_numpy()
+        found[f"window AUC-ROC, {side} side, {named}"] = by_trace(
+            _auc_of(truth, score), clear["trace"].to_numpy()
+        )
+    return found
+
+
+def _auc_of(truth: Any, score: Any) -> Callable[[Any], float]:
+    return lambda rows: auc(truth[rows], score[rows].astype(np.float64))
+
+
+def _by_pattern(scored: pd.DataFrame) -> dict[str, Estimate]:
+    """AUC-ROC of one pattern's windows against the unlabelled ones, with its side's score."""
+    clean = scored[(scored["cpu"] == 0) & (scored["gpu"] == 0)]
+    found = {}
+    for pattern, mine in scored[scored["pattern"] != NONE].groupby("pattern"):
+        side = "cpu" if mine["cpu"].sum() >= mine["gpu"].sum() else "gpu"
+        score = np.concatenate([mine[f"{side}_score"], clean[f"{side}_score"]])
+        truth = np.arange(len(score)) < len(mine)
+        trace = np.concatenate([mine["trace"], clean["trace"]])
+        found[f"window AUC-ROC, {pattern} ({side})"] = by_trace(
+            _auc_of(truth, score), trace, rounds=200
+        )
+    return found
+
+
+def _written(file: Path, results: dict[str, Estimate]) -> list[str]:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    plain = {k: {"value": e.value, "low": e.low, "high": e.high} for k, e in results.items()}
+    file.write_text(json.dumps(plain, indent=1) + "\n")
+    width = max(map(len, results))
+    return [f"{name:<{width}}  {value}" for name, value in results.items()] + [f"-> {file}"]
+
+

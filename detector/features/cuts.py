@@ -1,0 +1,159 @@
+"""Windows, and every measure of a named set in all of them at once.
+
+Each set keeps its sorted starts and ends and the prefix sums over them, so that a measure in n
+windows costs a few binary searches and no loop over events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from detector.activity import Activity
+from detector.features import sets
+from detector.features.measure import Need, Values
+from detector.intervals import Intervals
+from detector.trace import Cat, Int64
+
+
+class Track:
+    """One set of rows, ready to be counted: sorted starts and ends with their prefix sums."""
+
+    def __init__(self, sheet: Sheet, rows: Int64) -> None:
+        trace = sheet.activity.trace
+        self.rows = rows
+        self.start = trace.start[rows]
+        self.end = trace.end[rows]
+        self._sheet = sheet
+        self._weight = lru_cache(maxsize=None)(self._prefix)
+
+    @cached_property
+    def _sums(self) -> tuple[Int64, Int64, Int64]:
+        end = np.sort(self.end, kind="stable")
+        return end, _prefix_int(self.start), _prefix_int(end)
+
+    def spent_before(self, t: Int64) -> Int64:
+        """Time of all events before each t. Overflow of the products cancels in the difference."""
+        end, starts, ends = self._sums
+        begun = np.searchsorted(self.start, t, side="left")
+        done = np.searchsorted(end, t, side="left")
+        return (t * begun - starts[begun]) - (t * done - ends[done])
+
+    def _prefix(self, weight: str) -> Values:
+        name = weight.removesuffix("^2")
+        values = sets.WEIGHTS[name](self._sheet.activity, self.rows)
+        values = values if name == weight else values**2
+        return np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
+
+    def weight_before(self, weight: str, index: Int64) -> Values:
+        """The weight of the first ``index`` events."""
+        return self._weight(weight)[index]
+
+
+class Sheet:
+    """A trace's named sets, each computed once on first use."""
+
+    def __init__(self, activity: Activity) -> None:
+        self.activity = activity
+        self.track = lru_cache(maxsize=None)(self._track)
+        self.intervals = lru_cache(maxsize=None)(self._intervals)
+        self.scale = lru_cache(maxsize=None)(self._scale)
+        self.has = lru_cache(maxsize=None)(self._has)
+
+    def _track(self, name: str) -> Track:
+        return Track(self, sets.rows(self.activity, name))
+
+    def _intervals(self, name: str) -> Intervals:
+        if name in sets.ROWS:  # its rows may be at hand
+            return self.activity.spans(self.track(name).rows)
+        return sets.intervals(self.activity, name)
+
+    def _scale(self, name: str) -> float:
+        return sets.SCALES[name](self.activity)
+
+    def _has(self, need: Need) -> bool:
+        trace = self.activity.trace
+        known: dict[Need, Callable[[], bool]] = {
+            "device": lambda: self.activity.has_device,
+            "host": lambda: bool(np.isin(trace.cat, (Cat.CPU_OP, Cat.RUNTIME, Cat.DRIVER)).any()),
+            "stacks": lambda: trace.has_stacks,
+            "shapes": lambda: trace.has_shapes,
+        }
+        return known[need]()
+
+
+def _prefix_int(values: Int64) -> Int64:
+    total = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(values, out=total[1:])
+    return total
+
+
+class Cuts:
+    """Windows [start, end), ns, over one sheet. Measures are float64[len(self)]."""
+
+    def __init__(self, sheet: Sheet, start: Int64, end: Int64) -> None:
+        self.sheet = sheet
+        self.start = start
+        self.end = end
+        self.covered = lru_cache(maxsize=None)(self._covered)
+        self.spent = lru_cache(maxsize=None)(self._spent)
+        self.count = lru_cache(maxsize=None)(self._count)
+        self._index = lru_cache(maxsize=None)(self._positions)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @cached_property
+    def length(self) -> Values:
+        """ns."""
+        return (self.end - self.start).astype(np.float64)
+
+    def _covered(self, of: str) -> Values:
+        return self.sheet.intervals(of).covered(self.start, self.end).astype(np.float64)
+
+    def _spent(self, of: str) -> Values:
+        track = self.sheet.track(of)
+        inside = track.spent_before(self.end) - track.spent_before(self.start)
+        return inside.astype(np.float64)
+
+    def _positions(self, of: str) -> tuple[Int64, Int64]:
+        start = self.sheet.track(of).start
+        return np.searchsorted(start, self.start), np.searchsorted(start, self.end)
+
+    def _count(self, of: str) -> Values:
+        first, last = self._index(of)
+        return (last - first).astype(np.float64)
+
+    def total(self, of: str, weight: str) -> Values:
+        """A weight, summed over the events of a set that start in the window."""
+        track, (first, last) = self.sheet.track(of), self._index(of)
+        return track.weight_before(weight, last) - track.weight_before(weight, first)
+
+    def longest(self, of: str) -> Values:
+        """The longest piece of an interval set inside the window, ns."""
+        pieces = self.sheet.intervals(of)
+        if not len(pieces):
+            return np.zeros(len(self))
+        first = np.searchsorted(pieces.end, self.start, side="right")
+        last = np.searchsorted(pieces.start, self.end, side="left")  # first..last-1 overlap
+        inner = _range_max(pieces.end - pieces.start, first + 1, last - 1)
+        for edge in (first, last - 1):
+            at = np.clip(edge, 0, len(pieces) - 1)
+            clipped = np.minimum(pieces.end[at], self.end) - np.maximum(
+                pieces.start[at], self.start
+            )
+            inner = np.maximum(inner, np.where(last > first, clipped, 0))
+        return inner.astype(np.float64)
+
+
+def _range_max(values: Int64, first: Int64, last: Int64) -> Int64:
+    """The largest of values[first:last] for each pair, 0 where that is empty."""
+    full = last > first
+    result = np.zeros(len(first), np.int64)
+    if full.any():
+        pairs = np.stack([first[full], last[full]], axis=1).ravel()
+        padded = np.append(values, 0)  # reduceat takes no index past the end
+        result[full] = np.maximum.reduceat(padded, pairs)[::2]
+    return result

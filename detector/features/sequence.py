@@ -1,0 +1,48 @@
+"""What stands before what in a row of events: repeats, runs and neighbours, without a loop."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from detector.trace import Bool, Int64
+
+
+def shifted(flags: Bool, by: int) -> Bool:
+    """flags[i - by]; False where there is none."""
+    result = np.zeros(len(flags), np.bool_)
+    if by < len(flags):
+        result[by:] = flags[: len(flags) - by]
+    return result
+
+
+def distance(keys: npt.NDArray[np.integer]) -> Int64:
+    """How many places before each key its equal last stood; 0 where it never did."""
+    order = np.argsort(keys, kind="stable")
+    ranked = keys[order]
+    back = np.zeros(len(keys), np.int64)
+    same = ranked[1:] == ranked[:-1]
+    back[order[1:][same]] = (order[1:] - order[:-1])[same]
+    return back
+
+
+def recurs(keys: npt.NDArray[np.integer], period: int, times: int) -> Bool:
+    """Whether a key equals the one ``period`` places back, and so ``times`` periods back."""
+    equal = np.zeros(len(keys), np.bool_)
+    if period < len(keys):
+        equal[period:] = keys[period:] == keys[:-period]
+    result = equal.copy()
+    for i in range(1, times):
+        result &= shifted(equal, i * period)
+    return result
+
+
+def combined(*columns: npt.NDArray[np.integer]) -> Int64:
+    """One key for each row of several columns: equal where all of them are.
+
+    The columns are indices (from -1 up), so that products of their sizes stay far below 2^63.
+    """
+    key = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        key = key * (int(column.max(initial=0)) + 2) + column + 1
+    return key

@@ -1,0 +1,193 @@
+"""What input shapes and types tell: misaligned sides, growing caches, casts, needless biases.
+
+Shapes are interned texts: each distinct one is read once, never once an event.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from detector.activity import Activity
+from detector.features.measure import Count, Feature, Log1p, Ratio, count_share
+from detector.features.sequence import combined, distance
+from detector.trace import Bool, Int32, Int64
+
+ALIGNED: Final = 8
+SMALLEST: Final = 16  # a side below is a vector or a batch, which padding does not help
+RECENT: Final = 64  # casts
+HALF: Final = ("c10::BFloat16", "c10::Half")
+FULL: Final = "float"
+
+Shape = list[int]
+
+
+def _flags(activity: Activity, texts: Int32, test: Callable[[str], bool]) -> Bool:
+    """The test of each row's text, run once for each distinct text; False where there is none."""
+    distinct, which = np.unique(texts, return_inverse=True)
+    names = activity.trace.names
+    passed = np.array([i >= 0 and test(names[i]) for i in distinct], np.bool_)
+    return passed[which] if len(passed) else np.zeros(len(texts), np.bool_)
+
+
+def parsed(text: str) -> list[object]:
+    """The inputs of a "Input Dims" or "Input type" text; none where it is cut or no list."""
+    try:
+        inputs = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    return inputs if isinstance(inputs, list) else []
+
+
+def is_shape(value: object) -> bool:
+    """Whether this is a tensor's shape: a list of sizes, not empty."""
+    return isinstance(value, list) and bool(value) and all(type(size) is int for size in value)
+
+
+def misaligned(text: str) -> bool:
+    """Whether a matrix product has a side of 16 or more that is no multiple of 8."""
+    sides = [
+        size
+        for shape in parsed(text)
+        if is_shape(shape) and isinstance(shape, list) and len(shape) >= 2
+        for size in shape[-2:]
+    ]
+    return any(size >= SMALLEST and size % ALIGNED for size in sides)
+
+
+def appends(text: str) -> bool:
+    """Whether a cat adds a little to much: one dimension differs, 8 or more times."""
+    inputs = parsed(text)
+    tensors = inputs[0] if inputs else None
+    if not isinstance(tensors, list) or len(tensors) != 2 or not all(map(is_shape, tensors)):
+        return False
+    first, second = tensors
+    if len(first) != len(second):
+        return False
+    unlike = [(a, b) for a, b in zip(first, second, strict=True) if a != b]
+    return len(unlike) == 1 and unlike[0][0] >= 8 * unlike[0][1]
+
+
+def biased(text: str) -> bool:
+    """Whether a convolution has a bias: its third input is a vector."""
+    inputs = parsed(text)
+    return len(inputs) > 2 and is_shape(inputs[2])
+
+
+def first_type(text: str) -> str:
+    """The type of the first input."""
+    inputs = parsed(text)
+    return inputs[0] if inputs and isinstance(inputs[0], str) else ""
+
+
+def misaligned_matmuls(activity: Activity) -> Int64:
+    """Matrix products with a side of 16 or more that is no multiple of 8."""
+    rows = activity.ops("matmul")
+    return rows[_flags(activity, activity.trace.dims[rows], misaligned)]
+
+
+def cat_appends(activity: Activity) -> Int64:
+    """Concatenations that add a little to much: a cache that grows."""
+    rows = activity.ops("cat")
+    return rows[_flags(activity, activity.trace.dims[rows], appends)]
+
+
+def casts(activity: Activity) -> Int64:
+    """aten::_to_copy that changes the type and stays on its device."""
+    trace, rows = activity.trace, activity.ops("cast")
+    moved = activity.op_copy_direction >= 0
+    around = trace.parent[np.flatnonzero(moved)]
+    moved[around[around >= 0]] = True
+    return rows[~moved[rows]]
+
+
+def casts_up(activity: Activity) -> Int64:
+    """Casts from a half type."""
+    rows = casts(activity)
+    return rows[_flags(activity, activity.trace.types[rows], lambda t: first_type(t) in HALF)]
+
+
+def casts_down(activity: Activity) -> Int64:
+    """Casts from float."""
+    rows = casts(activity)
+    return rows[_flags(activity, activity.trace.types[rows], lambda t: first_type(t) == FULL)]
+
+
+def repeated_casts(activity: Activity) -> Int64:
+    """Casts of the same shape as one of the 64 casts before."""
+    rows = casts(activity)
+    dims = activity.trace.dims[rows]
+    back = distance(combined(dims))
+    return rows[(dims >= 0) & (back > 0) & (back <= RECENT)]
+
+
+def bias_before_norm(activity: Activity) -> Int64:
+    """Batch norms right after a convolution with a bias."""
+    conv, norm = activity.ops("conv_call"), activity.ops("batch_norm_call")
+    both = np.union1d(conv, norm)
+    with_bias = np.isin(
+        both, conv[_flags(activity, activity.trace.dims[conv], biased)], assume_unique=True
+    )
+    after = np.zeros(len(both), np.bool_)
+    after[1:] = with_bias[:-1]
+    return both[after & np.isin(both, norm, assume_unique=True)]
+
+
+ROWS: Final[dict[str, Callable[[Activity], Int64]]] = {
+    "misaligned matmul": misaligned_matmuls,
+    "cat append": cat_appends,
+    "cast": casts,
+    "cast up": casts_up,
+    "cast down": casts_down,
+    "repeated cast": repeated_casts,
+    "norm after biased conv": bias_before_norm,
+}
+
+FEATURES: Final = (
+    Feature(
+        "matmul_misaligned",
+        "share",
+        "matrix products with a side of 16 or more that is no multiple of 8",
+        count_share("misaligned matmul", "op:matmul"),
+        "shapes",
+    ),
+    Feature(
+        "cat_appends",
+        "share",
+        "concatenations that add a little to much, of all ops",
+        count_share("cat append", "op"),
+        "shapes",
+    ),
+    Feature("casts", "share", "casts, of all ops", count_share("cast", "op"), "host"),
+    Feature(
+        "casts_up",
+        "log2",
+        "casts from a half type for each outermost op",
+        Log1p(Ratio(Count("cast up"), Count("top op"))),
+        "shapes",
+    ),
+    Feature(
+        "casts_down",
+        "log2",
+        "casts from float for each outermost op",
+        Log1p(Ratio(Count("cast down"), Count("top op"))),
+        "shapes",
+    ),
+    Feature(
+        "casts_repeated",
+        "share",
+        "casts of a shape that was cast just before, of all ops",
+        count_share("repeated cast", "op"),
+        "shapes",
+    ),
+    Feature(
+        "norm_after_bias",
+        "share",
+        "batch norms right after a convolution with a bias",
+        count_share("norm after biased conv", "op:batch_norm_call"),
+        "shapes",
+    ),
+)

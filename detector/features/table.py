@@ -1,0 +1,23 @@
+"""Every feature in one table, and the columns that the models see."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from detector.features import comm, copies, device, host, mix, shapes
+from detector.features.measure import Feature
+
+FEATURES: Final[tuple[Feature, ...]] = (
+    *device.FEATURES,
+    *copies.FEATURES,
+    *host.FEATURES,
+    *mix.FEATURES,
+    *comm.FEATURES,
+    *shapes.FEATURES,
+)
+
+# Each feature is given four times: as it is in the window; in the wide window around it; against
+# the trace's own steady state (less the median over its windows); and against the same place in
+# the other steps (less the median there; not defined for windows without a step).
+VARIANTS: Final = ("", "@outer", "@rel", "@place")
+COLUMNS: Final = tuple(f"{feature.name}{variant}" for variant in VARIANTS for feature in FEATURES)

@@ -1,0 +1,89 @@
+"""What a trace can show, said before any verdict: guards, in plain words.
+
+A detector that answers from a trace that cannot answer is worse than none. Each pattern whose
+needs are not met is *not checked*; each doubt about the trace as a whole is a warning.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from detector.activity import Activity
+from detector.taxonomy import PATTERNS, Need
+from detector.trace import Cat
+from detector.window import Judged
+
+LEAST_LINKED: Final = 0.5  # below this share of launches, launch patterns cannot be judged
+OVERHEAD_SHARE: Final = 0.05  # the profiler's own time that is worth a warning
+DENSE_PYTHON: Final = 20  # python_function events per op: recording them slows the host
+
+
+def blind(activity: Activity) -> dict[str, str]:
+    """Pattern id -> why this trace cannot show it."""
+    unmet = _unmet(activity)
+    return {
+        pattern.id: unmet[need]
+        for pattern in PATTERNS
+        for need in [next((n for n in pattern.needs if n in unmet), None)]
+        if need is not None
+    }
+
+
+def _unmet(activity: Activity) -> dict[Need, str]:
+    trace = activity.trace
+    unmet: dict[Need, str] = {}
+    if not activity.has_device:
+        unmet["device"] = "the trace has no device records"
+    if not len(activity.of(Cat.CPU_OP)):
+        unmet["host"] = "the trace has no host events"
+    if activity.has_device and trace.coverage.kernels_with_launch < LEAST_LINKED:
+        share = trace.coverage.kernels_with_launch
+        unmet["links"] = f"only {share:.0%} of the device events link to a launch"
+    if not trace.has_shapes:
+        unmet["shapes"] = "recorded without shapes (record_shapes=True)"
+    if not len(activity.comm_rows) and not len(activity.host("collective_op")):
+        unmet["comm"] = "the trace has no collectives"
+    unmet["ranks"] = "needs the traces of several ranks together"
+    return unmet
+
+
+def warnings(activity: Activity, judged: Judged) -> tuple[str, ...]:
+    """Doubts about the whole trace, in plain words."""
+    trace = activity.trace
+    found = list(judged.warnings)
+    if not activity.has_device and "no device records" not in " ".join(found):
+        found.append("no device records: judged as a CPU run")
+    if not len(activity.of(Cat.CPU_OP)):
+        found.append("no host events: what the host did cannot be seen")
+    coverage = trace.coverage
+    if coverage.read_fraction < 1:
+        found.append(f"damaged file: {coverage.read_fraction:.0%} of it could be read")
+    if activity.has_device and coverage.kernels_with_launch < 1:
+        found.append(
+            f"{1 - coverage.kernels_with_launch:.0%} of the device events have no launch in the "
+            "trace; they count as device time"
+        )
+    if len(activity.launches) == 0 and len(activity.calls("launch")) and not activity.has_device:
+        found.append("launches without device records: kernels ran, but were not recorded")
+    found.extend(_profiler_cost(activity, judged))
+    return tuple(dict.fromkeys(found))
+
+
+def _profiler_cost(activity: Activity, judged: Judged) -> list[str]:
+    span = max(1, judged.end - judged.start)
+    own = activity.spans(activity.of(Cat.OVERHEAD)).clip(judged.start, judged.end).measure / span
+    found = []
+    if own >= OVERHEAD_SHARE:
+        found.append(f"the profiler's own work takes {own:.0%} of the judged time")
+    frames, ops = len(activity.of(Cat.PYTHON_FUNCTION)), len(activity.of(Cat.CPU_OP))
+    if ops and frames > DENSE_PYTHON * ops:
+        found.append("stacks were recorded: Python looks slower here than it is")
+    devices = np.unique(activity.trace.device[activity.trace.is_device_work])
+    if len(devices) > 1:
+        found.append(
+            f"{len(devices)} devices in one trace: judged on device {activity.main_device}, "
+            "the busiest"
+        )
+    return found

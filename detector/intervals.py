@@ -1,0 +1,111 @@
+"""Sets of half-open time intervals [start, end), int64 ns, as two sorted arrays.
+
+An ``Intervals`` is disjoint and ascending by construction, so measure, intersection and the
+covered part of any window come from binary search and prefix sums: no loop over events.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+Int64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """Disjoint, sorted intervals. Build with ``union``; the constructor trusts its caller."""
+
+    start: Int64
+    end: Int64
+
+    @staticmethod
+    def union(start: Int64, end: Int64) -> Intervals:
+        """The union of any intervals; empty and inverted ones vanish."""
+        keep = end > start
+        start, end = start[keep], end[keep]
+        if not len(start):
+            return EMPTY
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], np.maximum.accumulate(end[order])
+        first = np.empty(len(start), np.bool_)
+        first[0] = True
+        np.greater(start[1:], end[:-1], out=first[1:])
+        last = np.append(np.flatnonzero(first)[1:] - 1, len(start) - 1)
+        return Intervals(start[first], end[last])
+
+    @staticmethod
+    def span(start: int, end: int) -> Intervals:
+        """One interval."""
+        return Intervals.union(np.array([start], np.int64), np.array([end], np.int64))
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @cached_property
+    def _total(self) -> Int64:
+        return np.concatenate([[0], np.cumsum(self.end - self.start)]).astype(np.int64)
+
+    @property
+    def measure(self) -> int:
+        """Total length, ns."""
+        return int(self._total[-1])
+
+    def before(self, t: Int64) -> Int64:
+        """Covered time before each ``t``, ns."""
+        if not len(self.start):
+            return np.zeros(len(t), np.int64)
+        i = np.searchsorted(self.start, t, side="right")
+        j = np.maximum(i - 1, 0)
+        inside = np.minimum(t, self.end[j]) - self.start[j]
+        return np.where(i > 0, self._total[j] + inside, 0)
+
+    def covered(self, start: Int64, end: Int64) -> Int64:
+        """Covered time inside each window [start, end), ns."""
+        return self.before(end) - self.before(start)
+
+    def invert(self, start: int, end: int) -> Intervals:
+        """What of [start, end) is not covered."""
+        clipped = self.clip(start, end)
+        return Intervals.union(
+            np.concatenate([[start], clipped.end]).astype(np.int64),
+            np.concatenate([clipped.start, [end]]).astype(np.int64),
+        )
+
+    def clip(self, start: int, end: int) -> Intervals:
+        """The part inside [start, end)."""
+        return Intervals.union(np.maximum(self.start, start), np.minimum(self.end, end))
+
+    def __and__(self, other: Intervals) -> Intervals:
+        """Intersection."""
+        if not len(self) or not len(other):
+            return EMPTY
+        # Every overlap begins where one of the two begins; pair each of ours with theirs in reach.
+        first = np.searchsorted(other.end, self.start, side="right")
+        last = np.searchsorted(other.start, self.end, side="left")
+        count = np.maximum(last - first, 0)
+        ours = np.repeat(np.arange(len(self)), count)
+        offset = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+        theirs = first[ours] + offset
+        return Intervals(
+            np.maximum(self.start[ours], other.start[theirs]),
+            np.minimum(self.end[ours], other.end[theirs]),
+        )
+
+    def __or__(self, other: Intervals) -> Intervals:
+        """Union."""
+        return Intervals.union(
+            np.concatenate([self.start, other.start]), np.concatenate([self.end, other.end])
+        )
+
+    def __sub__(self, other: Intervals) -> Intervals:
+        """What of this the other does not cover."""
+        if not len(self) or not len(other):
+            return self
+        return self & other.invert(int(self.start[0]), int(self.end[-1]))
+
+
+EMPTY = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))

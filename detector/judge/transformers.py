@@ -1,0 +1,195 @@
+"""A judge on a local causal language model: it scores every allowed id as the answer.
+
+Scoring needs no parsing and cannot leave the taxonomy. The words for the user come from the
+taxonomy, or from the model too with ``generate``, and then only where they invent no number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from detector.errors import JudgeError
+from detector.evidence import Evidence, words
+from detector.judge import Answers, Verdict, feedback, rounds, schema
+from detector.taxonomy import IDS, NONE, UNCLEAR
+
+MOST_CANDIDATES: Final = 5
+AT_ONCE: Final = 16  # ids scored in one batch
+_QUESTION: Final = "\nThe id of the pattern is: "
+_EMPTY: Final = "<evidence>\nnot recorded\n</evidence>"
+
+
+class TransformersJudge:
+    """Judges with ``model``, a folder or a name that transformers knows.
+
+    ``local_files_only`` keeps it from downloading. ``calibrate`` takes off what the model thinks
+    of each id without evidence. Raises JudgeError when the model cannot be loaded.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        device: str = "cpu",
+        dtype: str = "float32",
+        local_files_only: bool = True,
+        budget_tokens: int = 1_500,
+        calibrate: bool = True,
+        generate: bool = False,
+        max_tokens: int = 200,
+    ) -> None:
+        self.name = f"transformers {words.base_name(model.rstrip('/'))}"
+        self.device, self.budget_tokens = device, budget_tokens
+        self.calibrate, self.generate, self.max_tokens = calibrate, generate, max_tokens
+        self._cut = False
+        self._tokenizer, self._model = _load(model, device, dtype, local_files_only)
+
+    def judge(self, evidence: Sequence[Evidence]) -> Answers:
+        """See ``Judge``."""
+        self._cut = False
+        verdicts = tuple(map(self._one, evidence))
+        cut = f"{self.name} reads only {self._room} tokens: its prompts were cut"
+        return Answers(verdicts, (cut,) if self._cut else ())
+
+    def _one(self, evidence: Evidence) -> Verdict:
+        ids = tuple(i for i in schema.allowed(evidence) if i != UNCLEAR)
+        prompt = self._prompt(ids, schema.user_prompt(evidence, self.budget_tokens))
+        scores = self._scores(prompt, ids)
+        if self.calibrate:
+            prior = self._prior
+            scores = scores - np.array([prior[i] for i in ids])
+        if not np.isfinite(scores).all():
+            return feedback.unclear(evidence, "the model gave no finite score")
+        weight = np.exp(scores - scores.max())
+        order = np.argsort(-weight, kind="stable")[:MOST_CANDIDATES]
+        candidates = tuple((ids[i], float(weight[i] / weight.sum())) for i in order)
+        verdict = feedback.verdict(evidence, *candidates[0], candidates)
+        return self._reworded(evidence, verdict) if self.generate else verdict
+
+    # -- scores ----------------------------------------------------------------------------------
+
+    @cached_property
+    def _prior(self) -> dict[str, float]:
+        """Each id's score when there is no evidence."""
+        ids = (*IDS, NONE)
+        scores = self._scores(self._prompt(ids, _EMPTY), ids)
+        return dict(zip(ids, scores.tolist(), strict=True))
+
+    def _prompt(self, ids: Sequence[str], user: str) -> list[int]:
+        """Token ids up to where the answer begins; with the model's chat template if it has one."""
+        system = schema.system_prompt(ids)
+        tokenizer = self._tokenizer
+        if getattr(tokenizer, "chat_template", None):
+            text = _chat(tokenizer, system, user) + _QUESTION.lstrip()
+            return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+        return list(tokenizer(f"{system}\n\n{user}\n{_QUESTION}")["input_ids"])
+
+    def _scores(self, prompt: list[int], answers: Sequence[str]) -> npt.NDArray[np.float64]:
+        """Log-likelihood of each answer after the prompt, which is read once."""
+        import torch
+
+        coded = [self._tokenizer(a, add_special_tokens=False)["input_ids"] for a in answers]
+        room = self._room - max(map(len, coded))
+        if len(prompt) > room:  # the evidence stands at the end, so the rules go first
+            self._cut, prompt = True, prompt[:1] + prompt[-(room - 1) :]
+        with torch.inference_mode():
+            ids = torch.tensor([prompt], device=self.device)
+            first = self._model(ids[:, :-1], use_cache=True) if len(prompt) > 1 else None
+            parts = [
+                self._continued(first, ids[:, -1:], coded[i : i + AT_ONCE])
+                for i in range(0, len(coded), AT_ONCE)
+            ]
+        return np.concatenate(parts)
+
+    def _continued(
+        self, first: Any, last: Any, answers: Sequence[Sequence[int]]
+    ) -> npt.NDArray[np.float64]:
+        """Log-likelihoods of answers after the read prompt and its last token."""
+        import copy
+
+        import torch
+
+        longest = max(map(len, answers))
+        padded = torch.zeros((len(answers), longest), dtype=torch.long, device=self.device)
+        mask = torch.zeros((len(answers), longest), dtype=torch.bool, device=self.device)
+        for i, answer in enumerate(answers):
+            padded[i, : len(answer)] = torch.tensor(answer, device=self.device)
+            mask[i, : len(answer)] = True
+        cache = None
+        if first is not None:
+            cache = copy.deepcopy(first.past_key_values)
+            cache.batch_repeat_interleave(len(answers))
+        inputs = torch.cat([last.expand(len(answers), 1), padded[:, :-1]], dim=1)
+        logits = self._model(inputs, past_key_values=cache, use_cache=True).logits
+        chance = torch.log_softmax(logits.float(), dim=-1).gather(2, padded[:, :, None])[:, :, 0]
+        total = (chance * mask).sum(dim=1).double().cpu().numpy()
+        return np.asarray(total, np.float64)
+
+    @cached_property
+    def _room(self) -> int:
+        """How many tokens the model can read at once."""
+        most = getattr(self._model.config, "max_position_embeddings", None)
+        return int(most) if isinstance(most, int) and most > 0 else 1 << 20
+
+    # -- words -----------------------------------------------------------------------------------
+
+    def _reworded(self, evidence: Evidence, verdict: Verdict) -> Verdict:
+        """The model's own explanation, if it holds; otherwise the verdict as it was."""
+        import dataclasses
+
+        import torch
+
+        if verdict.pattern == NONE:
+            return verdict
+        user = schema.user_prompt(evidence, self.budget_tokens)
+        ask = f"{user}\nThe pattern is {verdict.pattern}. Explain it in three sentences."
+        prompt = self._prompt((verdict.pattern,), ask)[-(self._room - self.max_tokens) :]
+        with torch.inference_mode():
+            ids = torch.tensor([prompt], device=self.device)
+            made = self._model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=self.max_tokens,
+                do_sample=False,
+                pad_token_id=self._tokenizer.pad_token_id or 0,
+            )
+        text = self._tokenizer.decode(made[0, len(prompt) :], skip_special_tokens=True)
+        text = words.bounded(text, schema.EXPLANATION_CHARS)
+        if not text or rounds.unsupported(text, evidence):
+            return verdict
+        return dataclasses.replace(verdict, explanation=text)
+
+
+def _chat(tokenizer: Any, system: str, user: str) -> str:
+    """The chat template's text; some templates know no system role."""
+    with_role = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+    merged = [{"role": "user", "content": f"{system}\n\n{user}"}]
+    try:
+        text = tokenizer.apply_chat_template(with_role, tokenize=False, add_generation_prompt=True)
+    except Exception:  # noqa: BLE001 - templates raise what they like, jinja2's errors among them
+        text = tokenizer.apply_chat_template(merged, tokenize=False, add_generation_prompt=True)
+    return str(text)
+
+
+def _load(model: str, device: str, dtype: str, local_files_only: bool) -> tuple[Any, Any]:
+    """Tokenizer and model, ready to judge."""
+    try:
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+    except ImportError as error:
+        raise JudgeError("judge=transformers needs torch and transformers") from error
+    kind = getattr(torch, dtype, None)
+    if not isinstance(kind, torch.dtype):
+        raise JudgeError(f"judge.dtype: {dtype!r} is no type of torch")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=local_files_only)
+        network: Any = AutoModelForCausalLM.from_pretrained(
+            model, dtype=kind, local_files_only=local_files_only
+        )
+        return tokenizer, network.to(device).eval()
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        raise JudgeError(f"judge.model: {model}: {words.bounded(str(error), 160)}") from error

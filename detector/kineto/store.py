@@ -1,0 +1,53 @@
+"""A column that grows: chunks of anonymous memory, given back to the system one by one.
+
+Small arrays of every block would leave the heap full of holes, and the peak a third higher.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_ROWS = 1 << 16
+
+
+class Store:
+    """Values of one column, row after row; rows that nobody put are -1."""
+
+    def __init__(self, dtype: Any) -> None:
+        self._dtype = np.dtype(dtype)
+        self._chunks: list[npt.NDArray[Any]] = []
+        self._filled = 0
+
+    def __len__(self) -> int:
+        return self._filled
+
+    def put(self, first: int, values: npt.NDArray[Any]) -> None:
+        """Put values at the rows from ``first`` on, behind all that were put before."""
+        if first > self._filled:
+            self._extend(np.broadcast_to(np.array(-1, self._dtype), (first - self._filled,)))
+        self._extend(values)
+
+    def _extend(self, values: npt.NDArray[Any]) -> None:
+        while len(values):
+            at = self._filled % _ROWS
+            if at == 0:
+                memory = mmap.mmap(-1, _ROWS * self._dtype.itemsize)
+                self._chunks.append(np.frombuffer(memory, self._dtype))
+            count = min(_ROWS - at, len(values))
+            self._chunks[-1][at : at + count] = values[:count]
+            self._filled += count
+            values = values[count:]
+
+    def drain(self) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        """(first row, values), each chunk forgotten once it was given."""
+        self._chunks.reverse()
+        first = 0
+        while self._chunks:
+            chunk = self._chunks.pop()[: self._filled - first]
+            yield first, chunk
+            first += len(chunk)

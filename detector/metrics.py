@@ -1,0 +1,53 @@
+"""How good scores are, with intervals that respect that windows of one trace belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Float64 = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure with its 95 % bootstrap interval; NaN where it is not defined."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+def auc(truth: npt.NDArray[np.bool_], score: Float64) -> float:
+    """Area under the ROC curve: how often a true window outranks another (ties count half)."""
+    positive, negative = int(truth.sum()), int((~truth).sum())
+    if not positive or not negative:
+        return float("nan")
+    _, place, count = np.unique(score, return_inverse=True, return_counts=True)
+    rank = (np.cumsum(count) - (count - 1) / 2)[place]
+    return float((rank[truth].sum() - positive * (positive + 1) / 2) / (positive * negative))
+
+
+def by_trace(
+    metric: Callable[[npt.NDArray[np.int64]], float],
+    trace: npt.NDArray[np.object_],
+    *,
+    rounds: int = 500,
+    seed: int = 0,
+) -> Estimate:
+    """Bootstrap a metric over traces: ``metric`` gets the rows of a resample of whole traces."""
+    random = np.random.default_rng(seed)
+    names, which = np.unique(trace, return_inverse=True)
+    order = np.argsort(which, kind="stable")
+    rows = np.split(order, np.cumsum(np.bincount(which))[:-1])
+    drawn = [
+        metric(np.concatenate([rows[i] for i in random.integers(len(names), size=len(names))]))
+        for _ in range(rounds)
+    ]
+    low, high = np.nanquantile(drawn, [0.025, 0.975])
+    return Estimate(metric(np.arange(len(trace))), float(low), float(high))

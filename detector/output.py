@@ -1,0 +1,173 @@
+"""Where results go: standard output, standard error for errors, and the folder of ``--out``."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from detector.errors import TraceError
+from detector.render.formats import ANNOTATED, BY_NAME, FORMATS, View
+from detector.report import Report, reaches
+from detector.targets import Target
+from detector.taxonomy import Severity
+
+# For a terminal that knows no UTF-8.
+_PLAIN = str.maketrans({"·": "-", "–": "-", "…": "...", "µ": "u", "█": "#", "−": "-", "×": "x"})
+
+
+class Output:
+    """Where results go: standard output at once or at the end, and the folder of --out."""
+
+    def __init__(self, form: str, folder: Path | None, *, several: bool) -> None:
+        self.form, self.view = BY_NAME[form], view()
+        self.folder, self.several = folder, several
+        self.results: list[tuple[Target, Report | str, str]] = []
+        self.errors = 0
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def add(self, target: Target, report: Report, file: Path | None) -> None:
+        """One scanned trace; ``file`` is where it can be read again."""
+        name = ""
+        if self.folder is not None:
+            name = self._free_name(target) if self.several else ""
+            _write_all(self.folder / name, report, file)
+        self.results.append((target, report, name))
+        if self.form.many is None or not self.several:
+            between = "\n" if len(self.reports) > 1 else ""
+            _emit(between + self.form.one(report, self.view), self.form.machine)
+
+    def fail(self, target: Target, error: Exception) -> None:
+        """One trace that could not be scanned."""
+        self.errors += 1
+        complain(error, target.label)
+        self.results.append((target, _message(error).removeprefix(f"{target.label}: "), ""))
+
+    def close(self) -> None:
+        """What can be said only when all is known."""
+        if not self.several:
+            return
+        if self.form.many is not None:
+            _emit(self.form.many(self.reports), self.form.machine)
+        if self.form.name == "terminal":
+            from detector.render import terminal
+
+            rows = [(target.label, result) for target, result, _ in self.results]
+            view = self.view
+            _emit("\n" + terminal.summary(rows, width=view.width, colour=view.colour), False)
+        if self.folder is not None:
+            _write(self.folder / "summary.json", self._summary())
+
+    @property
+    def reports(self) -> list[Report]:
+        """The reports so far."""
+        return [result for _, result, _ in self.results if not isinstance(result, str)]
+
+    def reached(self, level: Severity) -> bool:
+        """Whether any finding is at least this severe."""
+        return any(reaches(report, level) for report in self.reports)
+
+    def _free_name(self, target: Target) -> str:
+        stem = re.sub(r"(\.(json|gz|tmp|trace|pt))+$", "", target.path.name if target.path else "")
+        stem = re.sub(r"[^\w.-]+", "_", stem).strip(".") or "stdin"
+        taken = {name.lower() for _, _, name in self.results}
+        tries = (stem, *(f"{stem}-{n}" for n in range(2, len(taken) + 3)))
+        return next(name for name in tries if name.lower() not in taken)
+
+    def _summary(self) -> bytes:
+        rows: list[dict[str, object]] = []
+        for target, result, name in self.results:
+            if isinstance(result, str):
+                rows.append({"trace": target.label, "error": result})
+                continue
+            dearest = max(result.findings, key=lambda f: f.recoverable_us, default=None)
+            rows.append(
+                {
+                    "trace": target.label,
+                    "folder": name,
+                    "findings": len(result.findings),
+                    "recoverable_us": result.summary.recoverable_us,
+                    "judged_us": result.summary.judged_us,
+                    "dearest": dearest and dearest.pattern,
+                    "severity": dearest and dearest.severity,
+                }
+            )
+        return (json.dumps(rows, indent=2, allow_nan=False) + "\n").encode()
+
+
+def _write_all(folder: Path, report: Report, trace: Path | None) -> None:
+    """The files of --out for one trace."""
+    from detector.render import overlay
+
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {form.file: form for form in FORMATS if form.file is not None}
+    if trace is not None and trace.resolve() in [
+        (folder / f).resolve() for f in (ANNOTATED, *files)
+    ]:
+        raise TraceError(f"{trace}: --out would write over the trace itself")
+    for name, form in files.items():
+        _write(folder / name, form.one(report, View()).encode("utf-8", "replace"))
+    if trace is not None:
+        with trace.open("rb") as source, _replacing(folder / ANNOTATED) as target:
+            overlay.annotate(report, source, target)
+
+
+def _write(path: Path, content: bytes) -> None:
+    with _replacing(path) as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes its name only when it is whole."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            yield file
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def view() -> View:
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    width = min(shutil.get_terminal_size((100, 24)).columns, 140)
+    return View(width, sys.stdout.isatty() and not plain)
+
+
+def _emit(text: str, machine: bool) -> None:
+    """Results to standard output; a reader that has gone away is no error."""
+    encoding = "utf-8" if machine else sys.stdout.encoding or "utf-8"
+    if codecs.lookup(encoding).name != "utf-8":
+        text = text.translate(_PLAIN)
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode(encoding, "replace"))
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        # From here on nobody listens; Python's own flush at exit must not complain either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _message(error: Exception, label: str = "") -> str:
+    """One line: the file, the place, the cause."""
+    if isinstance(error, OSError) and error.strerror:
+        name = error.filename if error.filename is not None else label
+        text = f"{name}: {error.strerror.lower()}"
+    else:
+        text = " ".join(str(error).split())
+    text = text if not label or label in text else f"{label}: {text}"
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+
+def complain(error: Exception, label: str = "") -> int:
+    sys.stderr.write(f"error: {_message(error, label)}\n")
+    return 2

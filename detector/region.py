@@ -1,0 +1,113 @@
+"""Regions: suspicious windows merged into the places a judge looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from detector.flagger import Flagger, Float32, Scores
+from detector.intervals import Intervals
+from detector.taxonomy import BY_ID, CLASSES, NONE, Side
+from detector.window import Window
+
+CANDIDATES = 5
+
+
+@dataclass(frozen=True)
+class Region:
+    """A suspicious place of a trace.
+
+    ``start`` and ``end`` are int ns on the file's own axis. ``score`` in [0, 1] is the highest of
+    its windows on ``side``; ``windows`` are their indices, ``drivers`` the features that spoke
+    most for it, ``candidates`` the flagger's (pattern id or "none", probability), best first.
+    """
+
+    start: int
+    end: int
+    score: float
+    side: Side
+    windows: tuple[int, ...] = ()
+    drivers: tuple[str, ...] = ()
+    candidates: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def dur(self) -> int:
+        """Length in ns."""
+        return self.end - self.start
+
+
+def merge(
+    windows: Sequence[Window], scores: Scores, flagger: Flagger, matrix: Float32, edges: Intervals
+) -> tuple[Region, ...]:
+    """Regions of both sides in time order.
+
+    Neighbouring suspicious windows of one side that agree on the likeliest pattern become one
+    region, cut where the step changes. Its edges move inwards to the nearest of ``edges``
+    (the device's idle and busy spans), never past another window.
+    """
+    regions = [
+        region
+        for side in ("cpu", "gpu")
+        for region in _merge_side(windows, scores, side, flagger, matrix)
+    ]
+    return tuple(sorted((_sharpen(r, edges) for r in regions), key=lambda r: (r.start, r.side)))
+
+
+def _merge_side(
+    windows: Sequence[Window], scores: Scores, side: Side, flagger: Flagger, matrix: Float32
+) -> list[Region]:
+    score = scores.cpu if side == "cpu" else scores.gpu
+    hot = np.flatnonzero(score >= flagger.threshold[side])
+    if not len(hot):
+        return []
+    allowed = np.array([name != NONE and BY_ID[name].side == side for name in CLASSES])
+    likeliest = np.argmax(np.where(allowed, scores.classes[hot], -1), axis=1)
+    steps = np.array([_step(windows[i]) for i in hot.tolist()])
+    cut = (np.diff(hot) > 1) | (np.diff(likeliest) != 0) | (np.diff(steps) != 0)
+    groups = np.split(hot, np.flatnonzero(cut) + 1)
+    peaks = np.array([group[np.argmax(score[group])] for group in groups])
+    drivers = flagger.drivers(matrix[peaks], side)
+    return [
+        Region(
+            windows[int(group[0])].start,
+            windows[int(group[-1])].end,
+            float(score[peak]),
+            side,
+            tuple(int(i) for i in group),
+            driver,
+            _candidates(scores.classes[group].mean(axis=0), allowed),
+        )
+        for group, peak, driver in zip(groups, peaks, drivers, strict=True)
+    ]
+
+
+def _step(window: Window) -> int:
+    return -1 if window.step is None else window.step
+
+
+def _candidates(
+    probability: Float32, allowed: np.ndarray[tuple[int], np.dtype[np.bool_]]
+) -> tuple[tuple[str, float], ...]:
+    """The side's patterns and "none", by probability."""
+    keep = allowed | (np.array(CLASSES) == NONE)
+    order = [int(i) for i in np.argsort(-probability) if keep[i]][:CANDIDATES]
+    return tuple((CLASSES[i], round(float(probability[i]), 4)) for i in order)
+
+
+def _sharpen(region: Region, edges: Intervals) -> Region:
+    """Move the edges inwards to where an event begins or ends, if one is near."""
+    if not len(edges):
+        return region
+    points = np.unique(np.concatenate([edges.start, edges.end]))
+    reach = region.dur // (2 * max(1, len(region.windows)))  # at most half a window
+    first = points[np.searchsorted(points, region.start) :][:1]
+    last = points[: np.searchsorted(points, region.end, side="right")][-1:]
+    start = int(first[0]) if len(first) and first[0] - region.start <= reach else region.start
+    end = int(last[0]) if len(last) and region.end - last[0] <= reach else region.end
+    if end <= start:
+        return region
+    return Region(
+        start, end, region.score, region.side, region.windows, region.drivers, region.candidates
+    )

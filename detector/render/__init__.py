@@ -1,0 +1,1 @@
+"""One file per output; each takes the Report alone (the overlay also copies the trace file)."""

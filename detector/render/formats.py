@@ -1,0 +1,87 @@
+"""The one table of outputs: what ``--format`` and ``--out`` may name, and what makes it.
+
+Renderers load when they are used, so that asking for JSON does not load the terminal's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from detector.report import Report
+
+
+@dataclass(frozen=True)
+class View:
+    """What the place of output can show: columns, and whether it knows colours."""
+
+    width: int = 100
+    colour: bool = False
+
+
+@dataclass(frozen=True)
+class Format:
+    """An output. ``many`` joins several reports into one text; without it they follow each other.
+
+    ``machine`` texts are UTF-8 whatever the locale says.
+    """
+
+    name: str
+    file: str | None  # its name under --out
+    one: Callable[[Report, View], str]
+    many: Callable[[Sequence[Report]], str] | None = None
+    machine: bool = True
+
+
+def _terminal(report: Report, view: View) -> str:
+    from detector.render import terminal
+
+    return terminal.render(report, width=view.width, colour=view.colour)
+
+
+def _json(report: Report, _: View) -> str:
+    from detector.render import json_text
+
+    return json_text.render(report)
+
+
+def _json_all(reports: Sequence[Report]) -> str:
+    from detector.render import json_text
+
+    return json_text.render_all(reports)
+
+
+def _markdown(report: Report, _: View) -> str:
+    from detector.render import markdown
+
+    return markdown.render(report)
+
+
+def _sarif(report: Report, _: View) -> str:
+    from detector.render import sarif
+
+    return sarif.render(report)
+
+
+def _sarif_all(reports: Sequence[Report]) -> str:
+    from detector.render import sarif
+
+    return sarif.render_all(reports)
+
+
+def _html(report: Report, _: View) -> str:
+    from detector.render import html_page
+
+    return html_page.render(report)
+
+
+FORMATS: tuple[Format, ...] = (
+    Format("terminal", None, _terminal, machine=False),
+    Format("json", "report.json", _json, _json_all),
+    Format("markdown", None, _markdown),
+    Format("sarif", "report.sarif", _sarif, _sarif_all),
+    Format("html", "report.html", _html),
+)
+BY_NAME = {f.name: f for f in FORMATS}
+ON_STDOUT = ("terminal", "json", "markdown", "sarif")
+ANNOTATED = "annotated.json.gz"  # the overlay: written from the trace file, see render.overlay

@@ -1,0 +1,226 @@
+"""``python -m detector.scan``: reads traces, prints what was found.
+
+Loads next to nothing when imported; whatever a scan needs is loaded when it is needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from detector import __version__
+from detector.errors import ConfigError, DetectorError, TraceError
+from detector.targets import Target, distinct, held, named
+
+if TYPE_CHECKING:
+    from detector.config import Config
+    from detector.output import Output
+    from detector.report import Report
+
+FORMATS = ("terminal", "json", "markdown", "sarif")
+LEVELS = ("info", "low", "warning", "critical")
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The parts of ``pipeline.detect`` as the configuration chose them."""
+
+    parts: dict[str, Any]  # windower, flagger, judge, settings
+    limits: Any
+    config: dict[str, Any]  # what the report shows of it
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Scan; returns the exit code: 0 scanned, 1 a finding reached --fail-on, 2 could not scan."""
+    arguments = _parser().parse_intermixed_args(argv)
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:
+        return 130
+    except (DetectorError, OSError) as error:
+        from detector.output import complain
+
+        return complain(error)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    words, overrides = _told_apart(arguments.trace)
+    if not words:
+        raise DetectorError("no TRACE given: name a file, a folder, a glob or - (see --help)")
+    from detector.config import compose
+
+    config = compose("scan", overrides, arguments.config_dir)
+    targets, missing = _find(words)
+    if len(words) == 1 and missing:
+        raise missing[0][1]
+    from detector.output import Output
+
+    out = Output(arguments.format, arguments.out, several=len(targets) + len(missing) > 1)
+    for target, error in missing:
+        out.fail(target, error)
+    if targets:
+        stages = _stages(config)
+        for target in targets:
+            _one(target, stages, out)
+    out.close()
+    if out.errors:
+        return 2
+    return 1 if arguments.fail_on and out.reached(arguments.fail_on) else 0
+
+
+def _find(words: Sequence[str]) -> tuple[list[Target], list[tuple[Target, TraceError]]]:
+    """The traces that the words name, and the words that name none."""
+    targets: list[Target] = []
+    missing: list[tuple[Target, TraceError]] = []
+    for word in words:
+        try:
+            targets += named(word)
+        except TraceError as error:  # noqa: PERF203 (a handful of words)
+            missing.append((Target(word, None), error))
+    return distinct(targets), missing
+
+
+def _one(target: Target, stages: Stages, out: Output) -> None:
+    """Scan one trace; what goes wrong with it is said and does not stop the others."""
+    try:
+        with held(target, keep=out.folder is not None) as (file, again):
+            out.add(target, _scan(target, file, stages), again)
+    except (DetectorError, OSError) as error:
+        out.fail(target, error)
+    except Exception as error:  # noqa: BLE001
+        # A fault of this program: its traceback is wanted, but exit code 1 has another meaning,
+        # and the remaining traces have done nothing wrong.
+        import traceback
+
+        traceback.print_exc()
+        out.fail(target, TraceError(f"internal error: {type(error).__name__}: {error}"))
+
+
+def _scan(target: Target, file: Path | BinaryIO, stages: Stages) -> Report:
+    from detector.kineto import read
+    from detector.pipeline import detect
+
+    with _progress(target.label) as progress:
+        trace = read(file, limits=stages.limits, progress=progress)
+        report = detect(trace, **stages.parts, config=stages.config)
+    # not the name of the copy that a pipe was read from
+    return replace(report, source=replace(report.source, path=target.label))
+
+
+def _stages(config: Config) -> Stages:
+    for key, value in config.values["window"].items():
+        if type(value) is int and value < 1:  # the windower itself is called much later
+            raise ConfigError(f"window.{key} must be positive, not {value}")
+    parts = {
+        "windower": config.build("window"),
+        "flagger": config.build("flagger"),
+        "judge": config.build("judge"),
+        "settings": config.build("report"),
+    }
+    shown = {key: _without_secrets(value) for key, value in config.values.items()}
+    return Stages(parts, config.build("limits"), shown)
+
+
+def _without_secrets(value: Any) -> Any:
+    """Settings go into every report: user names and passwords in addresses do not."""
+    if isinstance(value, dict):
+        return {key: _without_secrets(item) for key, item in value.items()}
+    return re.sub(r"//[^/@\s]*@", "//***@", value) if isinstance(value, str) else value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m detector.scan",
+        usage="%(prog)s TRACE… [group=option | key=value …] [options]",
+        description="Find performance anti-patterns in PyTorch profiler traces.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "trace",
+        nargs="*",
+        metavar="TRACE",
+        help="a trace, plain or gzipped (told by its content); a folder to search; a glob; "
+        "or - for standard input. Whatever holds a = and is no existing path is a setting",
+    )
+    parser.add_argument("--format", choices=FORMATS, default="terminal", help="what to print")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="also write report.json, report.html, report.sarif and annotated.json.gz (the trace "
+        "with the findings as tracks, for ui.perfetto.dev); a folder each for several traces",
+    )
+    parser.add_argument(
+        "--fail-on", choices=LEVELS, help="exit with 1 when a finding is at least this severe"
+    )
+    parser.add_argument(
+        "--config-dir", type=Path, metavar="DIR", help="a folder with options of your own"
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reads conf/ for the end of the help, and only when the help is shown."""
+
+    def format_help(self) -> str:
+        """The help, with the groups and options that exist."""
+        from detector.config import groups
+
+        rows = [f"  {group}={'|'.join(options)}" for group, options in _own(groups())]
+        self.epilog = "\n".join(
+            [
+                "settings, a group or a single key (each file of conf/ says what it is):",
+                *rows,
+                "  window.parts=16, limits.max_bytes=1000000000, …",
+                "",
+                "exit code: 0 scanned, 1 a finding reached --fail-on, 2 could not scan",
+            ]
+        )
+        return super().format_help()
+
+
+def _own(groups: dict[str, tuple[str, ...]]) -> list[tuple[str, tuple[str, ...]]]:
+    """The groups that a scan has, of all that conf/ holds."""
+    return [(name, groups[name]) for name in ("window", "flagger", "judge", "report")]
+
+
+def _told_apart(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """(traces, overrides): a word with = that is no existing path is an override."""
+    overrides = [w for w in words if "=" in w and not Path(w).exists()]
+    return [w for w in words if w not in overrides], overrides
+
+
+@contextlib.contextmanager
+def _progress(label: str) -> Iterator[Callable[[float], None] | None]:
+    """A bar on standard error when that is a terminal, else nothing."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from detector.render.wording import clean
+
+    what = TextColumn("{task.description}", markup=False)
+    columns = (what, BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(f"reading {clean(label, 60)}", total=1.0)
+
+        def advance(share: float) -> None:
+            if share < 1:
+                bar.update(task, completed=share)
+            else:  # no total: the bar pulses, as nobody knows how long the judge takes
+                bar.update(task, description=f"judging {clean(label, 60)}", total=None)
+
+        yield advance
+
+
+if __name__ == "__main__":
+    sys.exit(main())

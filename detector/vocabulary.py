@@ -1,0 +1,142 @@
+"""What names in a trace mean, over vendors, generations and PyTorch versions.
+
+The one place where event names are matched. Features and costs ask ``Activity`` for rows of a
+kind; nobody else spells a kernel's name. The patterns are ours; the names were read off real
+traces (V100 to B200, MI210 to MI300X, 2021 to 2026).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+# Kernel kinds. The first that matches wins, so the specific stand before the general.
+KERNEL_KINDS: Final[dict[str, re.Pattern[str]]] = {
+    kind: re.compile(pattern)
+    for kind, pattern in {
+        "comm": r"(?i)nccl|rccl|hccl::|oneccl|msccl|cross_device_reduce|multimem_all"
+        r"|all_?reduce_(one|two)_?shot",
+        "attention": r"(?i)flash|fmha|mha_|attention|attn|unified_decode|paged",
+        "layout": r"(?i)nchwToNhwc|nhwcToNchw|batched_transpose|SubTensorOpWithTransform"
+        r"|transpose_readWrite|(nchw|nhwc)_?(to|2)_?n",
+        "cat": r"CatArray",
+        "optimizer": r"(?i)multi_tensor_apply|FusedAdam|fused_adam|FusedOptimizer",
+        "fill": r"FillFunctor|(?i:(?<!masked_)fill_kernel)|__amd_rocclr_fill",
+        "copy": r"(?i)copy_kernel|copy_device|direct_copy|bfloat16_copy|float16_copy|rocclr_copy",
+        "gemm": r"(?i)^(?!.*embedding).*(gemm|gemv|cutlass|Cijk|nvjet|wgmma|splitKreduce|_mm_"
+        r"|matmul|xmma(?!.*conv))",
+        "norm": r"(?i)batch_?norm|cudnn::(\w+::)*bn_|layer_?norm|rms_?norm|group_?norm"
+        r"|RowwiseMoments",
+        "conv": r"(?i)conv|implicit|wgrad|dgrad|fprop|winograd|scudnn|cudnn.*nchw|miopen|igemm",
+        "softmax": r"(?i)softmax",
+        "reduce": r"(?i)reduce_kernel|reduceop|reduceby|DeviceReduce|DeviceScan|triton_(red|per)",
+        "pointwise": r"(?i)elementwise|pointwise|triton_poi|Functor|dropout|_silu|gelu|activation"
+        r"|rotary|SubTensorOp|scalePackedTensor",
+        "index": r"(?i)index|gather|scatter|embedding|sort|topk|radix",
+    }.items()
+}
+
+# Full-precision matrix kernels, and those that use tensor (matrix) cores.
+FP32_MATRIX: Final = re.compile(
+    r"(?i)sgemm|scudnn|^(?!.*tf32).*f32f32|simt_s|ffma|_simt_|Cijk_.*_SB_(?!.*BF16)|gemmSN"
+    r"|gemv2T.*float|(dgrad|wgrad|engine|winograd)\w*<float"
+)
+TENSOR_CORE: Final = re.compile(
+    r"(?i)tensorop|xmma.*(f16|bf16|tf32)|s\d{3,5}gemm|(?<![a-z])h\d{3,5}|wgmma|nvjet|_tf32|bf16gemm"
+    r"|[hs]884|1688|16816|cijk_.*_(HB|BB|HHS|BBS)|gmma|tcgen|mfma|bf16xbf16|mxfp4"
+)
+
+# Matrix kernels that load one or two elements at a time: sides that are no multiple of 8.
+MISALIGNED: Final = re.compile(r"(?i)align[12](\D|$)")
+
+# Runtime and driver calls.
+CALLS: Final[dict[str, re.Pattern[str]]] = {
+    kind: re.compile(pattern)
+    for kind, pattern in {
+        "launch": r"Launch(Cooperative)?(Kernel|Host)|GraphLaunch|LaunchGrid|^urEnqueueKernel",
+        "graph": r"GraphLaunch",
+        "copy": r"(cuda|hip|cu)Memcpy",
+        "sync": r"(Stream|Device|Event|Ctx|Context)Synchronize$|^(cuda|hip)Memcpy$"
+        r"|^hipMemcpyWithStream$|^urQueueFinish|^urEventWait",
+        "alloc": r"^(cuda|hip)(Malloc|Free|ExtMalloc|Host(Alloc|Malloc|Register|Free|Unregister))"
+        r"|^cuMem(Alloc|Free|Create|Release|Map|Unmap|AddressReserve)",
+        "module_load": r"^cu(Module|Library)(Load|GetFunction)|^hipModuleLoad(?!.*Launch)",
+    }.items()
+}
+
+DEVICE_SYNC: Final = re.compile(r"(Device|Ctx|Context)Synchronize$")
+
+# The dispatcher's ops, and those that compute on the CPU.
+DISPATCHED: Final = re.compile(r"^\w+::")
+CPU_COMPUTE: Final = re.compile(r"^(aten|torchvision|quantized|mkldnn)::")
+
+# Host-side events (cpu_op, user_annotation, python_function).
+HOST: Final[dict[str, re.Pattern[str]]] = {
+    kind: re.compile(pattern)
+    for kind, pattern in {
+        # ops of any library; the autograd engine's and the collectives' are wrappers
+        "compute": r"^(?!autograd::|c10d::|profiler::|torch::)\w+::",
+        "loader": r"^enumerate\(DataLoader\)|DataLoaderIter\.__next__$",
+        "loader_sync": r"_SingleProcessDataLoaderIter",
+        "loader_workers": r"_MultiProcessingDataLoaderIter",
+        "optimizer_step": r"^Optimizer\.step#",
+        "zero_grad": r"^Optimizer\.zero_grad#",
+        "scalar": r"^aten::(item|_local_scalar_dense|is_nonzero)$",
+        "dynamic_shape": r"^aten::(nonzero|nonzero_numpy|masked_select|unique\w*|_unique\w*"
+        r"|unique_consecutive|repeat_interleave|bincount|argwhere|where_index)$",
+        "factory": r"^aten::(zeros|ones|arange|randn|rand|randint|full|eye|linspace|zeros_like"
+        r"|ones_like|randperm|scalar_tensor|tensor)$",
+        "to": r"^aten::(to|_to_copy)$",
+        "cast": r"^aten::_to_copy$",
+        "copy_op": r"^aten::(copy_|clone|contiguous|cat|_cat|stack|repeat)$",
+        "cat": r"^aten::(cat|_cat)$",
+        "zero": r"^aten::(zero_|fill_|_foreach_zero_)$",
+        "select": r"^aten::(select|slice|narrow|unbind|__getitem__)$",
+        "matmul": r"^aten::(mm|bmm|addmm|baddbmm|_scaled_mm|addmv|mv|dot)$",
+        "bmm": r"^aten::(bmm|baddbmm)$",
+        "conv": r"^aten::(_?convolution|conv[123]d|cudnn_convolution|mkldnn_convolution"
+        r"|miopen_convolution|_convolution_mode|_slow_conv2d_forward|thnn_conv2d)$",
+        "conv_call": r"^aten::conv[123]d$",
+        "batch_norm_call": r"^aten::batch_norm$",
+        "softmax": r"^aten::(_softmax|softmax|_safe_softmax)$",
+        "math_attention": r"_scaled_dot_product_attention_math",
+        "fused_attention": r"_scaled_dot_product_(flash|efficient|cudnn|fused)|flash_attn",
+        "batch_norm": r"^aten::(batch_norm|_batch_norm\w*|native_batch_norm|cudnn_batch_norm"
+        r"|miopen_batch_norm)$",
+        "dropout": r"^aten::(dropout|native_dropout|_fused_dropout|bernoulli_)$",
+        "train_dropout": r"^aten::(native_dropout|_fused_dropout|bernoulli_)$",
+        "pointwise": r"^aten::(add|sub|mul|div|pow|sqrt|rsqrt|exp|log|tanh|sigmoid|relu|gelu|silu"
+        r"|neg|clamp\w*|addcmul|addcdiv|lerp|mean|abs|square|rsub|reciprocal|erf|sin|cos|where"
+        r"|threshold_backward|masked_fill|maximum|minimum|leaky_relu|hardtanh|sum)_?$",
+        "foreach": r"^aten::_(foreach|fused)_|_multi_tensor",
+        "single_tensor": r"_single_tensor_|^aten::(addcdiv_|addcmul_|lerp_)$",
+        "backward": r"^autograd::engine::|Backward\d*$",
+        "collective_op": r"^(c10d::|record_param_comms|nccl:|gloo:|mpi:|ucc:|xccl:)",
+        "collective_run": r"^(gloo|mpi|ucc):",
+        "unused_parameters": r"search_unused_parameters",
+        "compiled_region": r"^Torch-Compiled Region|^## Call CompiledFxGraph|^CompiledFunction",
+        "compile": r"(?i)dynamo_timed|compile_inner|compile_fx|call_user_compiler|convert_frame"
+        r"|_compile\.<locals>|aot_dispatch|aot_autograd|backend_compile|OutputGraph|bytecode_tracing"
+        r"|symbolic_convert|compile_time_autotune|async_compile",
+        "empty_cache": r"empty_cache",
+        "gc": r"gc\.collect|built-in function collect|built-in method collect",
+        "preprocess": r"(?i)(^|/)(PIL|cv2|skimage|albumentations|imageio|scipy"
+        r"|torchvision/transforms)"
+        r"/|built-in method numpy|numpy/.*\.py\(",
+    }.items()
+}
+
+# Host-to-device, device-to-host, device-to-device, peer.
+COPY_DIRECTIONS: Final[dict[str, re.Pattern[str]]] = {
+    "h2d": re.compile(r"HtoD|Host -> Device|HostToDevice"),
+    "d2h": re.compile(r"DtoH|Device -> Host|DeviceToHost"),
+    "d2d": re.compile(r"DtoD|Device -> Device|PtoP|DeviceToDevice"),
+}
+PAGEABLE: Final = re.compile(r"Pageable")
+
+# Frames of libraries: a reader of the report looks for their own file instead.
+LIBRARY_FRAME: Final = re.compile(
+    r"^<|site-packages|dist-packages|/lib/python3|^torch/|/torch/|^threading\.py|^runpy\.py"
+    r"|^<built-in|^nn\.Module|^contextlib\.py|^transformers/|^multiprocessing/|^importlib"
+)
+PYTHON_FRAME: Final = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.+)$")

@@ -1,0 +1,54 @@
+"""report.html in a real browser: its policy lets its own style in and nothing else out."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from detector.render import html_page
+from detector.report import Report
+from tests.sample_reports import CPU_ONLY, HOSTILE, TYPICAL
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next((found for name in NAMES if (found := shutil.which(name))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+
+
+def opened(folder: Path, html: str) -> tuple[str, str]:
+    """(the document after loading, what the browser logged)."""
+    page = folder / "report.html"
+    page.write_text(html, "utf-8")
+    flags = [
+        "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
+        f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr", "--dump-dom",
+    ]  # fmt: skip
+    command = [str(CHROMIUM), *flags, page.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout, done.stderr
+
+
+def refusals(log: str) -> list[str]:
+    """What the page's policy stopped."""
+    return [line for line in log.splitlines() if re.search("Content Security Policy", line)]
+
+
+@pytest.mark.parametrize("report", [TYPICAL, HOSTILE, CPU_ONLY], ids=["typical", "hostile", "cpu"])
+def test_the_page_opens_without_a_refusal_and_without_a_script(tmp_path, report: Report):
+    document, log = opened(tmp_path, html_page.render(report))
+    assert refusals(log) == []
+    assert "<script" not in document
+    assert "<img" not in document
+    assert "Where the judged time went" in document
+
+
+def test_the_policy_would_stop_a_script_and_a_foreign_style(tmp_path):
+    html = html_page.render(TYPICAL)
+    html = html.replace("</main>", "<script>document.title = 'taken'</script></main>")
+    html = html.replace("<style>", "<style>body { color: red } ")
+    document, log = opened(tmp_path, html)
+    assert "<title>taken" not in document
+    assert len(refusals(log)) >= 2

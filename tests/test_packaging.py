@@ -1,0 +1,73 @@
+"""The wheel holds the product and nothing else, and works where there is no checkout."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import detector
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLE = ROOT / "examples" / "train_image_classifier.json.gz"
+
+
+def run(*command: str | Path, cwd: Path, env: dict[str, str]) -> str:
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
+    return done.stdout
+
+
+@pytest.fixture
+def wheel(checkout: Path, tmp_path: Path, plain_env: dict[str, str]) -> Path:
+    """Built from a copy: setuptools leaves a build/ folder whose stale files enter the next one."""
+    options = ("--no-deps", "--no-build-isolation", "--quiet", "--wheel-dir", tmp_path / "wheel")
+    run(sys.executable, "-m", "pip", "wheel", *options, ".", cwd=checkout, env=plain_env)
+    (built,) = (tmp_path / "wheel").iterdir()
+    return built
+
+
+def files(folder: Path, pattern: str) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob(pattern)}
+
+
+def test_the_wheel_holds_the_product_and_nothing_else(wheel: Path) -> None:
+    inside = set(zipfile.ZipFile(wheel).namelist())
+    info = f"trace_antipattern_detector-{detector.__version__}.dist-info"
+    assert {name.split("/")[0] for name in inside} == {"detector", info}
+
+    shipped = {name for name in inside if name.startswith("detector/")}
+    conf = {f"detector/conf/{name}" for name in files(ROOT / "conf", "*.yaml")}
+    code = {f"detector/{name}" for name in files(ROOT / "detector", "*.*")}
+    assert shipped == conf | {name for name in code if not name.endswith(".pyc")}
+    models = {Path(name).suffix for name in shipped if name.startswith("detector/models/")}
+    assert models >= {".txt", ".safetensors", ".json"}
+
+
+def test_an_installed_wheel_scans_from_an_empty_folder(
+    wheel: Path, tmp_path: Path, plain_env: dict[str, str]
+) -> None:
+    """A true install with the base dependencies alone: a forgotten one fails here."""
+    venv, empty = tmp_path / "venv", tmp_path / "empty"
+    empty.mkdir()
+    run(sys.executable, "-m", "venv", venv, cwd=empty, env=plain_env)
+    python = venv / "bin" / "python"
+    pins = ("-c", ROOT / "constraints.txt")
+    run(python, "-m", "pip", "install", "-qq", *pins, wheel, cwd=empty, env=plain_env)
+
+    scan = (python, "-m", "detector.scan", EXAMPLE, "--format", "json")
+    report = json.loads(run(*scan, cwd=empty, env=plain_env))
+
+    assert report["schema"] == 1
+    assert report["tool"]["version"] == detector.__version__
+    assert report["findings"]
+    assert list(empty.iterdir()) == [], "a scan without --out writes nothing"
+    installed = json.loads(
+        run(python, "-m", "pip", "list", "--format=json", cwd=empty, env=plain_env)
+    )
+    heavy = {"torch", "transformers", "datasets", "pandas"}
+    assert heavy.isdisjoint(row["name"] for row in installed), "a scan needs none of them"

@@ -1,0 +1,132 @@
+"""judge=transformers on a tiny random model: it scores every allowed id, prompt read once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from detector.errors import JudgeError
+from detector.judge import feedback, schema
+from detector.judge.transformers import TransformersJudge
+from detector.taxonomy import UNCLEAR
+from tests.judging import loader, readback
+from tests.tiny_language_model import CHAT_TEMPLATE, NO_SYSTEM_TEMPLATE, make
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+BUDGET = 150  # tokens of evidence: the tiny model reads byte by byte
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(tmp_path_factory.mktemp("tiny"), chat_template=CHAT_TEMPLATE)
+
+
+@pytest.fixture(scope="module")
+def judge(folder: Path) -> TransformersJudge:
+    return TransformersJudge(str(folder), budget_tokens=BUDGET)
+
+
+def slow_scores(judge: TransformersJudge, prompt: list[int], answers: list[str]) -> np.ndarray:
+    """Log-likelihoods the obvious way: everything read anew for each answer."""
+    scores = []
+    for answer in answers:
+        coded = judge._tokenizer(answer, add_special_tokens=False)["input_ids"]
+        ids = torch.tensor([prompt + coded])
+        with torch.no_grad():
+            chance = torch.log_softmax(judge._model(ids).logits[0].float(), dim=-1)
+        at = range(len(prompt) - 1, len(prompt) + len(coded) - 1)
+        scores.append(sum(float(chance[i, token]) for i, token in zip(at, coded, strict=True)))
+    return np.array(scores)
+
+
+def test_scores_are_the_likelihoods_of_the_ids(judge: TransformersJudge):
+    answers = ["none", "sync-scalar-readback", *[f"host-{i}" for i in range(20)]]
+    prompt = judge._tokenizer("The id of the pattern is: ")["input_ids"]
+    assert judge._scores(prompt, answers) == pytest.approx(
+        slow_scores(judge, prompt, answers), abs=1e-3
+    )
+
+
+def test_a_prompt_of_one_token_is_scored(judge: TransformersJudge):
+    assert judge._scores([5], ["none"]) == pytest.approx(
+        slow_scores(judge, [5], ["none"]), abs=1e-4
+    )
+
+
+def test_verdicts_stay_in_the_taxonomy(judge: TransformersJudge):
+    answers = judge.judge([readback(), loader()])
+    assert answers.warnings == ()
+    for evidence, verdict in zip([readback(), loader()], answers.verdicts, strict=True):
+        assert verdict.pattern in schema.allowed(evidence)
+        assert verdict.pattern != UNCLEAR
+        assert 0 < verdict.confidence <= 1
+        assert verdict.explanation
+
+
+def test_the_chat_template_frames_the_prompt(judge: TransformersJudge):
+    text = judge._tokenizer.decode(judge._prompt(["none"], "evidence here"))
+    assert text.startswith("<|system|>You diagnose")
+    assert "<|user|>evidence here" in text
+    assert text.endswith("<|assistant|>The id of the pattern is: ")
+
+
+def test_a_template_without_a_system_role_gets_one_message(tmp_path: Path):
+    judge = TransformersJudge(str(make(tmp_path, chat_template=NO_SYSTEM_TEMPLATE)))
+    text = judge._tokenizer.decode(judge._prompt(["none"], "evidence here"))
+    assert text.startswith("<|user|>You diagnose")
+
+
+def test_without_a_template_the_prompt_is_plain_and_what_is_too_long_is_told(tmp_path: Path):
+    judge = TransformersJudge(str(make(tmp_path, positions=256)), budget_tokens=BUDGET)
+    answers = judge.judge([loader()])
+    assert answers.verdicts[0].pattern in schema.allowed(loader())
+    assert "256 tokens" in answers.warnings[0]
+
+
+def test_calibration_takes_off_what_is_thought_without_evidence(folder: Path):
+    plain = TransformersJudge(str(folder), budget_tokens=BUDGET, calibrate=False)
+    ids = tuple(i for i in schema.allowed(loader()) if i != UNCLEAR)
+    prompt = plain._prompt(ids, schema.user_prompt(loader(), BUDGET))
+    scores = plain._scores(prompt, ids)
+    (verdict,) = plain.judge([loader()]).verdicts
+    assert verdict.pattern == ids[int(np.argmax(scores))]
+    wanted = scores - np.array([plain._prior[i] for i in ids])
+    calibrated = TransformersJudge(str(folder), budget_tokens=BUDGET)
+    (verdict,) = calibrated.judge([loader()]).verdicts
+    assert verdict.pattern == ids[int(np.argmax(wanted))]
+
+
+def test_generated_words_are_shown_only_if_they_hold(folder: Path, monkeypatch):
+    judge = TransformersJudge(str(folder), budget_tokens=BUDGET, generate=True, max_tokens=8)
+    evidence = readback()
+    before = feedback.verdict(evidence, "sync-scalar-readback", 0.5, ())
+    for said, kept in (("It waits 33.0% of the time.", True), ("It wastes 8765.4 µs.", False)):
+        monkeypatch.setattr(judge._tokenizer, "decode", lambda *_, s=said, **__: s)
+        verdict = judge._reworded(evidence, before)
+        assert (verdict.explanation == said) is kept
+
+
+def test_it_generates(folder: Path):
+    judge = TransformersJudge(str(folder), budget_tokens=BUDGET, generate=True, max_tokens=4)
+    (verdict,) = judge.judge([loader()]).verdicts
+    assert verdict.explanation.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"model": "/nowhere/at/all"}, "/nowhere/at/all"),
+        ({"dtype": "float31"}, "float31"),
+        ({"dtype": "nn"}, "no type of torch"),
+    ],
+)
+def test_a_model_that_cannot_be_loaded_is_told_in_one_line(
+    folder: Path, settings: dict[str, str], says: str
+):
+    with pytest.raises(JudgeError, match=says) as caught:
+        TransformersJudge(**{"model": str(folder), **settings})
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,101 @@
+"""Labels: what is written is what is read, and a wrong label is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dataset import labels
+from dataset.labels import Label, LabelError, LabelRegion
+
+GOOD = Label(
+    origin="recorded",
+    pair="classifier-plain-0",
+    workload="classifier",
+    device="cpu",
+    framework="torch 2.13.0",
+    seed=0,
+    step_us=12.5,
+    quality="good",
+)
+BAD = replace(
+    GOOD,
+    quality="bad",
+    regions=(LabelRegion(1.0, 2.5, "host-gc-pause", "cpu"),),
+    parameters={"a": 1},
+)
+
+
+def test_a_label_survives_its_file(tmp_path: Path) -> None:
+    for label in (GOOD, BAD):
+        assert labels.read(labels.write(label, tmp_path / "x.label.json")) == label
+
+
+def test_equal_labels_give_equal_bytes(tmp_path: Path) -> None:
+    one = labels.write(replace(BAD, parameters={"a": 1, "b": 2}), tmp_path / "1.label.json")
+    two = labels.write(replace(BAD, parameters={"b": 2, "a": 1}), tmp_path / "2.label.json")
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_the_file_holds_the_agreed_fields(tmp_path: Path) -> None:
+    data = json.loads(labels.write(BAD, tmp_path / "x.label.json").read_text())
+    assert set(data) == {
+        *("origin", "pair", "workload", "device", "framework", "generator", "seed"),
+        *("parameters", "step_us", "quality", "regions"),
+    }
+    assert data["regions"] == [
+        {"start_us": 1.0, "end_us": 2.5, "pattern": "host-gc-pause", "side": "cpu"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"origin": "dreamt"}, "origin 'dreamt'"),
+        ({"quality": "good"}, "quality good with 1 regions"),
+        ({"regions": ()}, "quality bad with 0 regions"),
+        ({"step_us": float("nan")}, "step_us"),
+        ({"pair": ""}, "pair"),
+        ({"regions": (LabelRegion(2.0, 2.0, "x", "cpu"),)}, "ends before it starts"),
+        ({"regions": (LabelRegion(0.0, float("inf"), "x", "cpu"),)}, "finite"),
+        ({"regions": (LabelRegion(0.0, 1.0, "", "cpu"),)}, "pattern"),
+        ({"regions": (LabelRegion(0.0, 1.0, "x", "tpu"),)}, "side 'tpu'"),
+    ],
+)
+def test_a_wrong_label_is_refused(change: dict[str, object], said: str) -> None:
+    with pytest.raises(LabelError, match=said):
+        labels.checked(replace(BAD, **change))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"regions": [{"start_us": 1}]}', "\x00"])
+def test_a_file_that_is_no_label_names_itself(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "x.label.json"
+    path.write_text(text)
+    with pytest.raises(LabelError, match=r"x\.label\.json"):
+        labels.read(path)
+
+
+@given(st.from_regex(r"[a-z0-9.-]{1,20}", fullmatch=True))
+def test_trace_and_label_names_are_inverse(name: str) -> None:
+    trace = Path("folder") / f"{name}.json.gz"
+    assert labels.trace_path(labels.label_path(trace)) == trace
+
+
+def test_labelled_wants_every_trace(tmp_path: Path) -> None:
+    labels.write(GOOD, tmp_path / "a.label.json")
+    with pytest.raises(LabelError, match=r"a.json.gz is missing"):
+        list(labels.labelled(tmp_path))
+    (tmp_path / "a.json.gz").touch()
+    assert [(path.name, label) for path, label in labels.labelled(tmp_path)] == [
+        ("a.json.gz", GOOD)
+    ]
+
+
+def test_patterns_are_distinct_and_in_order() -> None:
+    regions = [LabelRegion(i, i + 1, p, "cpu") for i, p in enumerate("bab")]
+    assert replace(BAD, regions=tuple(regions)).patterns == ("b", "a")

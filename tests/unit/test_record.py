@@ -1,0 +1,222 @@
+"""The recorder: marks become regions and leave no trace; the committed traces are as labelled."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import platform
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from dataset import faults, labels, marks
+from dataset.faults import FAULT_BY_ID, Case, acting_steps, cases, skipped
+from dataset.record import forbidden_words
+from dataset.workloads.setting import draw
+from detector.taxonomy import BY_ID
+
+RECORDED = Path(__file__).resolve().parents[2] / "dataset" / "recorded"
+ALL = list(labels.labelled(RECORDED)) if RECORDED.is_dir() else []
+
+
+def event(cat: str, name: str, ts: float, dur: float, **args: Any) -> dict[str, Any]:
+    return dict(ph="X", cat=cat, name=name, ts=ts, dur=dur, tid=1, args=args)
+
+
+def step(number: int, ts: float, dur: float) -> dict[str, Any]:
+    return event("user_annotation", f"ProfilerStep#{number}", ts, dur)
+
+
+def op(name: str, ts: float, dur: float, **args: Any) -> dict[str, Any]:
+    return event("cpu_op", name, ts, dur, **args)
+
+
+def frame(name: str, number: int, parent: int | None, ts: float = 0.0) -> dict[str, Any]:
+    args = {"Python id": number, "Python parent id": parent, "Ev Idx": number + 100}
+    return event("python_function", name, ts, 9.0, **args)
+
+
+def flow(phase: str, number: int, ts: float) -> dict[str, Any]:
+    return {"ph": phase, "cat": "fwdbwd", "name": "fwdbwd", "id": number, "ts": ts, "tid": 1}
+
+
+def spans(found: list[labels.LabelRegion]) -> list[tuple[float, float, str]]:
+    return [(r.start_us, r.end_us, r.pattern) for r in found]
+
+
+def test_a_mark_becomes_a_region_on_the_taxonomys_side() -> None:
+    found = marks.regions([step(1, 0, 1000), op("@@memory-zero-grad-fill", 100, 50)])
+    assert found == [labels.LabelRegion(100, 150, "memory-zero-grad-fill", "gpu")]
+
+
+def test_close_marks_are_one_occurrence_and_distant_ones_two() -> None:
+    events = [step(1, 0, 1000)] + [op("@@host-gc-pause", t, 10) for t in (100, 120, 500)]
+    assert spans(marks.regions(events)) == [
+        (100, 130, "host-gc-pause"),
+        (500, 510, "host-gc-pause"),
+    ]
+
+
+def test_an_occurrence_does_not_cross_a_step() -> None:
+    events = [step(1, 0, 100), step(2, 100, 100)]
+    events += [op("@@host-gc-pause", 90, 10), op("@@host-gc-pause", 101, 10)]
+    assert len(marks.regions(events)) == 2
+
+
+def test_dense_occurrences_join_over_a_tenth_of_a_step() -> None:
+    events = [step(1, 0, 1000)]
+    events += [op("@@memory-dtype-churn", 80.0 * i, 5) for i in range(8)]
+    assert spans(marks.regions(events)) == [(0, 565, "memory-dtype-churn")]
+
+
+def test_backward_nodes_of_marked_ops_are_regions_too() -> None:
+    node = "autograd::engine::evaluate_function: MulBackward0"
+    events = [
+        step(1, 0, 1000),
+        op("@@memory-redundant-copy", 100, 50),
+        op("aten::clone", 110, 5),
+        flow("s", 1, 110),
+        op("aten::mul", 200, 5),
+        flow("s", 2, 200),
+        op(node, 600, 20),
+        flow("f", 2, 601),
+        op(node, 800, 30),
+        flow("f", 1, 801),
+    ]
+    found = spans(marks.regions(events))
+    assert found == [
+        (100, 150, "memory-redundant-copy"),
+        (800, 830, "memory-redundant-copy"),
+    ]
+
+
+def test_a_narrowed_mark_spans_its_events_only() -> None:
+    events = [
+        step(1, 0, 1000),
+        op("@@comm-small-collectives", 100, 500),
+        op("gloo:all_reduce", 50, 10),
+        op("gloo:all_reduce", 300, 20),
+        op("gloo:all_reduce", 580, 90),
+    ]
+    assert spans(marks.regions(events)) == [(300, 600, "comm-small-collectives")]
+
+
+def test_waits_that_were_none_are_no_region() -> None:
+    events = [step(i, 1000 * i, 1000) for i in range(3)]
+    events += [op("@@input-dataloader-starved", 1000 * i, d) for i, d in enumerate((400, 5, 300))]
+    assert [r.start_us for r in marks.regions(events)] == [0, 2000]
+
+
+def test_cleaning_leaves_no_mark_no_place_and_no_gap() -> None:
+    raw = {
+        "host_name": "somewhere",
+        "traceName": "/tmp/x/raw.json",
+        "distributedInfo": {"backend": "gloo", "rank": 0, "hostname": "somewhere"},
+        "traceEvents": [
+            frame("hydra/main.py(94): decorated_main", 1, None),
+            frame("dataset/workloads/running.py(10): main", 2, 1),
+            frame("/root/p/dataset/workloads/training.py(20): step", 3, 2),
+            frame("/root/.venv/lib/python3.11/site-packages/torch/nn/f.py(3): relu", 4, 3),
+            op("@@host-gc-pause", 1, 2, **{"External id": 5, "Ev Idx": 0}),
+            op("aten::add", 4, 2, **{"External id": 6, "Ev Idx": 1}),
+        ],
+    }
+    cleaned = marks.clean(json.loads(json.dumps(raw)), seed=1)
+    text = json.dumps(cleaned)
+    assert not marks.leaks(text, ["@@", "somewhere", "/tmp", "/root", "dataset/", "hydra"])
+    first, second, third, last = cleaned["traceEvents"]
+    assert first["name"].endswith(": main")
+    assert first["args"]["Python parent id"] is None
+    assert re.fullmatch(r".*train\.py\(\d+\): step", second["name"])
+    assert second["args"]["Python parent id"] == first["args"]["Python id"] == 1
+    assert third["name"] == "torch/nn/f.py(3): relu"
+    assert last["args"] == {"External id": 5, "Ev Idx": 0}
+
+
+def test_twins_share_everything_but_the_fault() -> None:
+    todo = cases("cpu")
+    twins = {c.pair: c for c in todo if not c.patterns and not c.extra}
+    assert len({c.name for c in todo}) == len(todo)
+    for case in todo:
+        if case.patterns:
+            twin = twins[case.pair]
+            assert (case.workload, case.variant, case.seed) == (
+                *(twin.workload, twin.variant, twin.seed),
+            )
+            assert case.with_stack == twin.with_stack
+            assert draw(case.workload, case.variant, "cpu", case.seed) == draw(
+                twin.workload, twin.variant, "cpu", twin.seed
+            )
+
+
+def test_names_tell_nothing() -> None:
+    for case in cases("cpu") + cases("cuda"):
+        assert not marks.leaks(case.name, BY_ID)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_every_pattern_is_recorded_or_skipped_with_a_reason(device: str) -> None:
+    recorded = {p for case in cases(device) for p in case.patterns}
+    told = dict(skipped(device))
+    assert recorded | set(told) == set(BY_ID)
+    assert not recorded & set(told)
+    assert all(told.values())
+
+
+def test_a_fault_acts_in_the_same_steps_whenever_it_is_asked() -> None:
+    case = Case("language", "plain", 0, ("host-gc-pause",))
+    assert acting_steps(case, 6) == acting_steps(case, 6)
+    assert all(any(acting_steps(c, 5)) for c in cases("cpu") if c.patterns)
+
+
+def test_about_half_of_the_faulty_traces_carry_the_fault_everywhere() -> None:
+    bad = [case for case in cases("cpu") if case.patterns]
+    everywhere = sum(all(acting_steps(case, 6)) for case in bad)
+    assert 0.35 <= everywhere / len(bad) <= 0.65
+
+
+def test_there_are_committed_traces() -> None:
+    patterns = {p for _, label in ALL for p in label.patterns}
+    assert len({label.workload for _, label in ALL if label.regions}) >= 5
+    assert len(patterns) >= 12
+    assert sum(path.stat().st_size for path, _ in ALL) < 12_000_000
+
+
+@pytest.mark.parametrize(
+    ("path", "label"), ALL, ids=lambda x: x.name if isinstance(x, Path) else ""
+)
+def test_a_committed_trace_gives_nothing_away(path: Path, label: labels.Label) -> None:
+    text = gzip.decompress(path.read_bytes()).decode()
+    assert not marks.leaks(text, forbidden_words())
+    assert platform.node() not in json.loads(text).values()
+    for region in label.regions:
+        assert region.pattern in FAULT_BY_ID
+        assert region.side == BY_ID[region.pattern].side
+
+
+@pytest.mark.parametrize(
+    ("path", "label"), ALL[::7], ids=lambda x: x.name if isinstance(x, Path) else ""
+)
+def test_regions_lie_in_the_steps_of_their_trace(path: Path, label: labels.Label) -> None:
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    times = marks.step_times(events)
+    assert len(times) == label.parameters["steps"]
+    first = min(e["ts"] for e in events if e.get("ph") == "X")
+    last = max(e["ts"] + e["dur"] for e in events if e.get("ph") == "X")
+    assert all(first <= r.start_us < r.end_us <= last + 1 for r in label.regions)
+    if label.regions:
+        assert marks.acting(events, label.regions) == label.parameters["acting_steps"]
+
+
+def test_every_bad_trace_has_its_healthy_twin() -> None:
+    good = {label.pair for _, label in ALL if label.quality == "good"}
+    assert not [path.name for path, label in ALL if label.regions and label.pair not in good]
+
+
+def test_the_extras_name_known_programs() -> None:
+    for workload, variant, _ in faults.EXTRAS:
+        assert draw(workload, variant, "cpu", 0).steps >= 5

@@ -1,0 +1,147 @@
+"""Judged time: markers, warm-up, bursts, and what the profiler itself did."""
+
+from __future__ import annotations
+
+import pytest
+
+from detector.trace import Trace
+from detector.window import ByStep, ByTime, Judged, Window, by_step, by_time, judge_time
+from tests.traces import (
+    annotation,
+    call,
+    kernel,
+    launch,
+    op,
+    python,
+    repeat,
+    sync,
+    trace_of,
+)
+
+STEP = (op("aten::mm", 0, 40), launch(5, 5, corr=1), kernel("sgemm", 12, 60, corr=1))
+
+
+def steps_of(*lengths: float) -> list[tuple[float, float]]:
+    edges = [0.0]
+    for length in lengths:
+        edges.append(edges[-1] + length)
+    return list(zip(edges, edges[1:], strict=False))
+
+
+def test_marked_steps_are_judged() -> None:
+    trace = trace_of(*repeat(STEP, 4, 100), steps=steps_of(100, 100, 100, 100))
+    judged = judge_time(trace)
+    assert (judged.how, len(judged.steps), judged.warnings) == ("markers", 4, ())
+    assert (judged.start, judged.end) == (0, 372_000)  # the last step ends with its work
+
+
+def test_a_far_longer_first_step_is_warm_up() -> None:
+    trace = trace_of(*repeat(STEP, 9, 100), steps=steps_of(500, 100, 110, 100, 90))
+    judged = judge_time(trace)
+    assert [step.name for step in judged.warmup] == ["ProfilerStep#0"]
+    assert judged.start == 500_000
+
+
+def test_a_first_step_that_allocates_unlike_the_rest_is_warm_up() -> None:
+    trace = trace_of(
+        *repeat(STEP, 4, 100), call("cudaMalloc", 50, 20), steps=steps_of(120, 90, 90, 90)
+    )
+    assert [step.name for step in judge_time(trace).warmup] == ["ProfilerStep#0"]
+
+
+def test_steps_that_all_allocate_are_no_warm_up() -> None:
+    body = (*STEP, call("cudaMalloc", 50, 20))
+    judged = judge_time(trace_of(*repeat(body, 4, 100), steps=steps_of(110, 100, 100, 100)))
+    assert judged.warmup == ()
+
+
+def test_a_long_step_in_the_middle_is_judged() -> None:
+    trace = trace_of(*repeat(STEP, 9, 100), steps=steps_of(100, 100, 500, 100, 100))
+    assert len(judge_time(trace).steps) == 5
+
+
+def test_one_step_is_kept_and_is_no_steady_state() -> None:
+    judged = judge_time(trace_of(*STEP, steps=[(0, 100)]))
+    assert len(judged.steps) == 1
+    assert judged.warnings == ("fewer than two steps: no steady state",)
+
+
+def test_steps_inside_a_step_do_not_count() -> None:
+    judged = judge_time(trace_of(*repeat(STEP, 2, 100), steps=[(0, 100), (10, 50), (100, 200)]))
+    assert [step.start for step in judged.steps] == [0, 100_000]
+
+
+def test_bursts_stand_in_for_markers() -> None:
+    judged = judge_time(trace_of(*repeat(STEP, 5, 1_000)))
+    assert judged.how == "bursts"
+    assert [step.start for step in judged.steps] == [0, 1_012_000, 2_012_000, 3_012_000, 4_012_000]
+    assert judged.warnings == ("no step markers: judged by bursts of activity",)
+
+
+def test_a_run_on_the_cpu_is_judged_by_bursts_of_ops() -> None:
+    body = (op("aten::mm", 0, 40), op("aten::add", 42, 8))
+    judged = judge_time(trace_of(*repeat(body, 4, 1_000)))
+    assert (judged.how, len(judged.steps)) == ("bursts", 4)
+    assert "no device records" in judged.warnings
+
+
+def test_irregular_work_is_judged_as_a_whole() -> None:
+    trace = trace_of(*STEP, kernel("sgemm", 5_000, 10), kernel("sgemm", 5_015, 1_000))
+    judged = judge_time(trace)
+    assert (judged.how, judged.steps) == ("whole", ())
+    assert (judged.start, judged.end) == (0, 6_015_000)
+    assert "fewer than two steps: no steady state" in judged.warnings
+
+
+def test_the_final_synchronise_and_the_frames_around_everything_are_not_judged() -> None:
+    trace = trace_of(
+        python("main.py(1): <module>", 0, 9_000),
+        annotation("note", 0, 9_000),
+        op("aten::mm", 100, 40),
+        launch(105, 5, corr=1),
+        kernel("sgemm", 112, 60, corr=1),
+        sync(200, 8_000, "cudaDeviceSynchronize"),
+    )
+    judged = judge_time(trace)
+    assert (judged.start, judged.end) == (100_000, 172_000)
+
+
+def test_a_trace_of_frames_alone_has_a_span() -> None:
+    judged = judge_time(trace_of(python("a.py(1): f", 10, 20)))
+    assert (judged.start, judged.end) == (10_000, 30_000)
+
+
+# -- windows -------------------------------------------------------------------------------------
+
+
+def judged_steps() -> Judged:
+    trace: Trace = trace_of(*repeat(STEP, 2, 100), steps=[(0, 80), (100, 172)])
+    return judge_time(trace)
+
+
+def test_by_step_gives_the_time_between_steps_to_the_step_before() -> None:
+    assert by_step(judged_steps(), 2) == (
+        Window(0, 50_000, 0, 0, 100_000),
+        Window(50_000, 100_000, 0, 0, 100_000),
+        Window(100_000, 136_000, 1, 100_000, 172_000),
+        Window(136_000, 172_000, 1, 100_000, 172_000),
+    )
+
+
+def test_by_time_has_its_neighbours_as_context() -> None:
+    windows = by_time(Judged(0, 1_000, (), "whole"), 10)
+    assert windows[0] == Window(0, 100, None, 0, 500)
+    assert windows[5] == Window(500, 600, None, 100, 1_000)
+
+
+def test_by_step_falls_back_to_time_without_steps() -> None:
+    judged = Judged(0, 1_000, (), "whole")
+    assert ByStep(parts=4, fallback=10)(judged) == ByTime(10)(judged) == by_time(judged, 10)
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting"), [(ByStep, "parts"), (ByStep, "fallback"), (ByTime, "count")]
+)
+def test_no_windows_at_all_is_refused(kind: type, setting: str) -> None:
+    with pytest.raises(ValueError, match=f"{setting} must be at least 1, got 0"):
+        kind(**{setting: 0})
