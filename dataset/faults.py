@@ -11,7 +11,8 @@ from dataset.workloads.setting import Variant
 from detector.taxonomy import BY_ID
 
 WORKLOADS = ("classifier", "detector", "segmenter", "generator", "language")
-DDP = ("classifier", "segmenter", "language")
+COMPILED = ("classifier", "segmenter", "language")  # where a compilation leaves a small trace
+DDP = ("classifier", "language")
 CONVOLVING = ("classifier", "detector", "segmenter", "generator")
 
 
@@ -77,7 +78,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault("compute-single-tensor-optimizer", sometimes=False),
     Fault("compute-conv-bias-batchnorm", workloads=CONVOLVING, sometimes=False),
     Fault("compile-graph-break", "compiled", sometimes=False),
-    Fault("compile-recompile", "compiled", narrow=COMPILES, rare=True),
+    Fault("compile-recompile", "compiled", COMPILED, narrow=COMPILES, rare=True),
     Fault("comm-unused-parameters", "ddp", DDP, cuda_only=True, sometimes=False, narrow=SEARCHES),
     Fault("comm-missing-no-sync", "ddp", DDP, narrow=REDUCES),
     Fault("comm-small-collectives", "ddp", DDP, sometimes=False, narrow=REDUCES),
@@ -98,8 +99,8 @@ EXTRAS: tuple[tuple[str, Variant, str], ...] = (
     ("classifier", "plain", "checkpoint"),
     ("detector", "plain", "long"),
     ("detector", "plain", "item"),
-    ("segmenter", "plain", "checkpoint"),
     ("segmenter", "plain", "log"),
+    ("segmenter", "plain", "checkpoint"),
     ("generator", "plain", "long"),
     ("generator", "serve", "item"),
     ("language", "plain", "log"),
@@ -174,7 +175,8 @@ def skipped(device: str) -> Iterator[tuple[str, str]]:
 
 def acting_steps(case: Case, count: int) -> list[bool]:
     """In which of the recorded steps the faults act: all, or for half of the cases some."""
-    every = all(not FAULT_BY_ID[p].sometimes for p in case.patterns)
+    several = len(case.patterns) > 1
+    every = several or all(not FAULT_BY_ID[p].sometimes for p in case.patterns)
     rng = random.Random(zlib.crc32(f"{case.name}/{case.workload}".encode()))
     rare = any(FAULT_BY_ID[p].rare for p in case.patterns)
     if every or (rng.random() < 0.35 and not rare):
@@ -188,7 +190,12 @@ def _of_fault(fault: Fault, workloads: Iterable[str], seed: int) -> Iterator[Cas
         if workload in fault.workloads:
             odd = _odd(fault, workload)
             yield Case(
-                workload, fault.variant, 2 * seed + odd, (fault.pattern,), with_stack=not odd
+                workload,
+                fault.variant,
+                2 * seed + odd,
+                (fault.pattern,),
+                with_stack=not odd,
+                record_shapes=fault.variant != "ddp",
             )
 
 
@@ -196,6 +203,10 @@ def _odd(fault: Fault, workload: str) -> int:
     """0: with stacks, 1: without. Each program has both kinds, where the trace stays small."""
     if fault.variant in ("compiled", "ddp", "decode", "graphed"):
         return 1
+    if fault.pattern == "host-loop-indexing":
+        return 1
     if fault.variant == "loader":
-        return 0 if workload in ("classifier", "generator") else 1
+        return 0 if workload == "classifier" else 1
+    if fault.pattern == "compute-single-tensor-optimizer":
+        return 0 if workload in ("classifier", "detector", "language") else 1
     return (FAULTS.index(fault) + WORKLOADS.index(workload)) % 2

@@ -42,7 +42,11 @@ FILES = {
 }
 ROOTS = ("/app/", "/workspace/project/", "/opt/code/", "src/", "/home/user/experiment/", "")
 DENSE = 4  # more occurrences than this a step become one region for each run of them
-NUMBERED = ("External id", "Ev Idx", "Python id")
+NUMBERED = ("External id", "Python id")
+
+
+# Details that no reader needs and that other traces lack as well; a quarter of a file.
+UNUSED = ("Input Strides", "Concrete Inputs", "Ev Idx")
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,8 @@ def clean(raw: dict[str, Any], seed: int) -> dict[str, Any]:
     _renumber(kept, gone)
     rename = _renamer(seed)
     for event in kept:
+        for key in UNUSED:
+            event.get("args", {}).pop(key, None)
         if event.get("cat") == "python_function":
             event["name"] = rename(event["name"])
         if event.get("name") == "process_name":

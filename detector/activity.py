@@ -24,6 +24,9 @@ from detector.trace import Bool, Cat, Int64, Trace
 HOST_NAMED: Final = (Cat.CPU_OP, Cat.USER_ANNOTATION, Cat.PYTHON_FUNCTION)
 CALLS: Final = (Cat.RUNTIME, Cat.DRIVER)
 
+# How far up a launch is asked for: ops nest a few levels deep.
+OP_DEPTH: Final = 8
+
 # Why the host waits in a synchronising call, most telling first.
 SYNC_CAUSES: Final = ("dynamic_shape", "scalar", "h2d", "d2h", "explicit")
 # What the host does while the device idles, most telling first; "python" is what no event explains.
@@ -135,6 +138,32 @@ class Activity:
     def device_work(self) -> Int64:
         """Kernels, copies and memsets of the main device, in time order."""
         return self._on_main(np.flatnonzero(self.trace.is_device_work))
+
+    @cached_property
+    def work(self) -> Int64:
+        """What the device runs: ``device_work``; on a CPU run the ops that compute."""
+        return self.device_work if self.has_device else self.compute_rows
+
+    @cached_property
+    def work_ops(self) -> tuple[Int64, ...]:
+        """For each of ``work`` the op that issued it, then the event around that, and so on up."""
+        levels = [self.trace.op[self.work].astype(np.int64) if self.has_device else self.work]
+        for _ in range(OP_DEPTH - 1):
+            above = np.where(levels[-1] >= 0, self.trace.parent[levels[-1]], -1)
+            if (above < 0).all():
+                break
+            levels.append(above.astype(np.int64))
+        return tuple(levels)
+
+    def holders(self, rows: Int64, pattern: re.Pattern[str]) -> Int64:
+        """Rows of the cpu_ops around these rows whose name matches, each once."""
+        named = self._named(pattern, Cat.CPU_OP)
+        found, above = [], self.trace.parent[rows].astype(np.int64)
+        for _ in range(OP_DEPTH):
+            above = above[above >= 0]
+            found.append(above[named[self.trace.name[above]]])
+            above = self.trace.parent[above].astype(np.int64)
+        return np.unique(np.concatenate(found))
 
     @cached_property
     def kernel_kind(self) -> npt.NDArray[np.int8]:

@@ -23,8 +23,8 @@ KERNEL_KINDS: Final[dict[str, re.Pattern[str]]] = {
         "optimizer": r"(?i)multi_tensor_apply|FusedAdam|fused_adam|FusedOptimizer",
         "fill": r"FillFunctor|(?i:(?<!masked_)fill_kernel)|__amd_rocclr_fill",
         "copy": r"(?i)copy_kernel|copy_device|direct_copy|bfloat16_copy|float16_copy|rocclr_copy",
-        "gemm": r"(?i)^(?!.*embedding).*(gemm|gemv|cutlass|Cijk|nvjet|wgmma|splitKreduce|_mm_"
-        r"|matmul|xmma(?!.*conv))",
+        "gemm": r"(?i)^(?!.*(embedding|conv|[fdw](prop|grad))).*(gemm|gemv|cutlass|Cijk|nvjet|wgmma"
+        r"|splitKreduce|_mm_|matmul|xmma)",
         "norm": r"(?i)batch_?norm|cudnn::(\w+::)*bn_|layer_?norm|rms_?norm|group_?norm"
         r"|RowwiseMoments",
         "conv": r"(?i)conv|implicit|wgrad|dgrad|fprop|winograd|scudnn|cudnn.*nchw|miopen|igemm",
@@ -96,6 +96,8 @@ HOST: Final[dict[str, re.Pattern[str]]] = {
         "bmm": r"^aten::(bmm|baddbmm)$",
         "conv": r"^aten::(_?convolution|conv[123]d|cudnn_convolution|mkldnn_convolution"
         r"|miopen_convolution|_convolution_mode|_slow_conv2d_forward|thnn_conv2d)$",
+        "conv_backward": r"^aten::(\w*convolution_backward)$",
+        "add": r"^aten::add_?$",
         "conv_call": r"^aten::conv[123]d$",
         "batch_norm_call": r"^aten::batch_norm$",
         "softmax": r"^aten::(_softmax|softmax|_safe_softmax)$",

@@ -23,9 +23,12 @@ NEIGHBOURS: Final = 4  # windows on either side, where no step gives the context
 
 FAR_LONGER: Final = 2.0  # a warm-up step, against the median of the steps after it
 MOST_WARMUP: Final = 5
+SET_UP: Final = 0.1  # share of the span; less before the first launch is no set-up
 BREAK: Final = 4.0  # a gap between bursts, against the longest gap inside one
+LONE: Final = 2.0  # so many times its work lasts the gap after a burst of one piece, by BREAK
 MOST_BURSTS: Final = 200
-REGULAR: Final = 2.0  # bursts' periods lie within this factor of their median, by median
+REGULAR: Final = 2.0  # this factor from their median lie ...
+MOST: Final = 0.8  # ... at least so many of the bursts' periods
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,10 @@ def judge_time(trace: Trace) -> Judged:
     if steps:
         return _by_markers(trace, steps, warnings)
     start, end = _work_span(trace)
+    begin = _first_launch(trace, start)
+    if begin - start > SET_UP * (end - start):
+        warnings.append("set-up before the first launch is not judged")
+        start = begin
     bursts = _bursts(trace, start, end)
     if bursts:
         warnings.append("no step markers: judged by bursts of activity")
@@ -98,6 +105,16 @@ def _work_span(trace: Trace) -> tuple[int, int]:
     if not work.any():
         return 0, 0
     return int(trace.start[work].min()), int(trace.end[work].max())
+
+
+def _first_launch(trace: Trace, start: int) -> int:
+    """Where the device first gets work; ``start`` on a CPU run."""
+    rows = np.flatnonzero(trace.is_device_work)
+    if not len(rows):
+        return start
+    launch = trace.launch[rows]
+    first = trace.start[rows].min()
+    return int(min(first, trace.start[launch[launch >= 0]].min(initial=first)))
 
 
 def _synchronises(trace: Trace) -> Bool:
@@ -145,15 +162,18 @@ def _bursts(trace: Trace, start: int, end: int) -> tuple[Step, ...]:
     gaps = work.start[1:] - work.end[:-1]
     if not len(gaps):
         return ()
-    ranked = np.sort(gaps)[::-1][: MOST_BURSTS + 1].astype(np.float64)
+    ranked = np.sort(gaps)[::-1].astype(np.float64)
+    # Where every gap is long, there is none to tell them from but a share of the work between.
+    ranked = np.append(ranked, np.median(work.end - work.start) * LONE)[: MOST_BURSTS + 1]
     drop = ranked[:-1] / np.maximum(ranked[1:], 1)
-    if not len(drop) or drop.max() < BREAK:
+    if drop.max() < BREAK:
         return ()
     long = gaps >= ranked[int(np.argmax(drop))]
     edges = np.concatenate([[start], work.start[1:][long], [end]]).astype(np.int64)
     period = np.diff(edges).astype(np.float64)
     middle = np.median(period)
-    if len(period) < 3 or np.median(np.abs(np.log(period / middle))) > np.log(REGULAR):
+    off = np.sort(np.abs(np.log(period / middle)))
+    if len(period) < 3 or off[int(MOST * (len(off) - 1))] > np.log(REGULAR):
         return ()
     return tuple(Step(f"burst {i}", int(a), int(b)) for i, (a, b) in enumerate(pairwise(edges), 1))
 

@@ -144,6 +144,40 @@ def a_launch(r: Random, start: int) -> list[Event]:
     return [launch(start, r.randint(0, 9), corr, thread=r.randint(1, 2)), *kernels]
 
 
+def an_issuing_op(r: Random, start: int) -> list[Event]:
+    """Ops that nest and start a kernel each, which runs much later."""
+    events: list[Event] = []
+    names = r.choice(
+        (
+            ("aten::conv2d", "aten::batch_norm"),
+            ("aten::conv2d", "aten::convolution_backward"),
+            ("aten::bmm", "aten::softmax", "aten::dropout"),
+            ("aten::_to_copy", "aten::clone"),
+            ("aten::add_", "aten::mul", "aten::relu"),
+            OPS,
+        )
+    )
+    for i in range(r.randint(2, 4)):
+        at, corr = start + 5 * i, 5_000 + 10 * start + i
+        outer, inner = r.choice(names), r.choice((*OPS, "aten::add_"))
+        events += [
+            op(outer, at, 5, dims=r.choice(DIMS), types=r.choice(TYPES)),
+            op(inner, at + 1, 3, dims=r.choice(DIMS)),
+            launch(at + 2, 1, corr),
+            kernel(r.choice(KERNELS), at + r.randint(3, 60), r.randint(1, 15), corr),
+        ]
+    return events
+
+
+def some_collectives(r: Random, start: int) -> list[Event]:
+    """Rounds of collectives, alike or not, perhaps with an optimizer step between them."""
+    events = [annotation("Optimizer.step#SGD.step", start + 10, 2)] if r.random() < 0.6 else []
+    for i in range(r.randint(2, 5)):
+        name, size = r.choice(("ncclA", "ncclB")), r.choice((100, 400_000))
+        events.append(kernel(name, start + 6 * i, 4, stream=20, msg_elems=size))
+    return events
+
+
 def a_chain(r: Random, start: int) -> list[Event]:
     return [kernel(r.choice(KERNELS[3:6]), start + 3 * i, 3) for i in range(4)]
 
@@ -186,7 +220,19 @@ HOST = (
     around("aten::dropout", "aten::native_dropout"),
     around("aten::linear", "aten::addmm"),
 )
-DEVICE = (a_launch, a_launch, a_launch, a_chain, a_copy, a_copy, a_memset)
+DEVICE = (
+    a_launch,
+    a_launch,
+    an_issuing_op,
+    an_issuing_op,
+    an_issuing_op,
+    a_chain,
+    some_collectives,
+    a_copy,
+    a_copy,
+    a_copy,
+    a_memset,
+)
 
 
 def random_events(seed: int) -> tuple[list[Event], dict[str, object]]:

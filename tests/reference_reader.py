@@ -83,7 +83,8 @@ def _row(event: dict[str, Any]) -> Row:
     op = cat in (Cat.CPU_OP, Cat.USER_ANNOTATION)
     frame = cat in (Cat.PYTHON_FUNCTION, Cat.OVERHEAD)
     device = not op and not frame and cat not in CALLS
-    row["external_id"] = _int(args.get("External id", args.get("external id")), not frame)
+    small = None if op else args.get("external id")  # 2021, on calls and device events
+    row["external_id"] = _int(args.get("External id", small), not frame)
     row["correlation"] = _int(args.get("correlation"), not op and not frame)
     row["bytes"] = _int(args.get("bytes"), not op and not frame)
     row["device"] = _int(args.get("device"), device)

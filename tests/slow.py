@@ -447,14 +447,50 @@ class Slow:
             if r.dims and r.dims in [o.dims for o in casts[max(n - 64, 0) : n]]
         ]
 
-    def norms_after_bias(self) -> list[Row]:
+    def biased_pairs(self) -> list[tuple[Row, Row]]:
         conv, norm = self.ops("conv_call"), self.ops("batch_norm_call")
         both = [r for r in self.rows if r in conv or r in norm]
+        added = {o.i for add in self.ops("add") for o in self.around(add)}
         return [
-            r
+            (before, r)
             for before, r in pairwise(both)
-            if r in norm and before in conv and is_shape((shape_list(before.dims) + [0] * 3)[2])
+            if r in norm
+            and before in conv
+            and (is_shape((shape_list(before.dims) + [0] * 3)[2]) or before.i in added)
         ]
+
+    def around(self, row: Row) -> list[Row]:
+        """The eight events around an event, innermost first."""
+        found, at = [], row.parent
+        while at >= 0 and len(found) < 8:
+            found.append(self.rows[at])
+            at = self.rows[at].parent
+        return found
+
+    def conv_bias(self) -> list[Row]:
+        conv, backward = self.issued_under(self.ops("conv_call")), self.ops("conv_backward")
+        added = [w for w in self.issued_under(self.ops("add")) if w in conv]
+        summed = [w for w in self.issued_under(backward) if w in self.kernels("reduce")]
+        return added + [w for w in summed if w not in added]
+
+    # -- what the host asked for -------------------------------------------------------------------
+
+    @cached_property
+    def run(self) -> list[Row]:
+        return self.work if self.has_device else self.compute_rows
+
+    def askers(self, row: Row) -> list[Row]:
+        """The op that issued a piece of work (CPU run: that is it), and what is around that."""
+        return self.above(row)[:8] if self.has_device else [row, *self.around(row)][:8]
+
+    def issued_under(self, ops: list[Row]) -> list[Row]:
+        return [w for w in self.run if any(o in ops for o in self.askers(w))]
+
+    def launched_during(self, rows: list[Row]) -> list[Row]:
+        time = ticks(rows)
+        if not self.has_device:
+            return [w for w in self.run if w.start in time]
+        return [w for w in self.launched if self.rows[w.launch].start in time]
 
 
 @dataclass(frozen=True)

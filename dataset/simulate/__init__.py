@@ -14,7 +14,8 @@ import math
 import random
 import statistics
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from dataset.labels import Label, LabelRegion
@@ -54,12 +55,12 @@ def simulate(
     """
     if pattern is not None and workload not in workloads_for(pattern):
         raise ValueError(f"{pattern} cannot be simulated in {workload}")
-    plan, about_us, points = fitted(draw(workload, DEVICES[device], seed))
-    twin = execute(plan, healthy_us=about_us)
-    healthy_us = statistics.median(step_us(twin))
+    healthy = _healthy(workload, device, seed)
+    plan, healthy_us = healthy.plan, statistics.median(healthy.times)
     if pattern is None:
+        twin = execute(plan, healthy_us=healthy.about_us)
         return to_kineto(twin), _label(twin, (), healthy_us, 0.0)
-    run, faults, cost = _faulty(_loosened(plan, pattern), pattern, twin, points)
+    run, faults, cost = _faulty(healthy, pattern)
     if pattern == "host-launch-bound" and plan.variant % 2 and plan.trains:
         small = _too_small(plan)
         if small[2] >= SMALL_IDLE:
@@ -67,6 +68,23 @@ def simulate(
     if cost < FAINT:
         raise TooFaint(f"{pattern} costs {cost:.1%} in {workload} on {device}, seed {seed}")
     return to_kineto(run), _label(run, faults, healthy_us, cost)
+
+
+@dataclass(frozen=True)
+class _Healthy:
+    """The healthy program: its plan, how long its steps take (µs), which points a step passes."""
+
+    plan: Plan
+    about_us: float
+    points: dict[str, int]
+    times: tuple[float, ...]
+
+
+@lru_cache(maxsize=4)
+def _healthy(workload: str, device: str, seed: int) -> _Healthy:
+    plan, about_us, points = fitted(draw(workload, DEVICES[device], seed))
+    twin = execute(plan, healthy_us=about_us)
+    return _Healthy(plan, about_us, points, tuple(step_us(twin)))
 
 
 def _loosened(plan: Plan, pattern: str | None) -> Plan:
@@ -96,17 +114,15 @@ def _too_small(plan: Plan) -> tuple[Run, tuple[Injection, ...], float]:
     return run, (whole,), max(0.0, 1.0 - busy / (run.finish[-1] - run.opened))
 
 
-def _faulty(
-    plan: Plan, pattern: str, twin: Run, points: dict[str, int]
-) -> tuple[Run, tuple[Injection, ...], float]:
+def _faulty(healthy: _Healthy, pattern: str) -> tuple[Run, tuple[Injection, ...], float]:
     """Run with the fault; push it up or down until it costs what it should."""
+    plan = _loosened(healthy.plan, pattern)
     r = random.Random(f"fault/{pattern}/{plan.workload}/{plan.device.key}/{plan.seed}")
-    faults = _draw_faults(r, plan, pattern, points)
-    times = step_us(twin)
+    faults = _draw_faults(r, plan, pattern, healthy.points)
     best: tuple[Run, tuple[Injection, ...], float] | None = None
     for _ in range(TRIES):
-        run = execute(plan, edits(faults), healthy_us=twin.healthy_us)
-        cost = _cost(run, faults[0], times)
+        run = execute(plan, edits(faults), healthy_us=healthy.about_us)
+        cost = _cost(run, faults[0], healthy.times)
         if best is None or _off(cost) < _off(best[2]):
             best = run, faults, cost
         if LEAST <= cost <= MOST:

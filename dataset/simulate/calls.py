@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dataset.simulate import kernels as K
-from dataset.simulate.devices import Device
 from dataset.simulate.machine import Machine, _Open
 
 
@@ -79,27 +78,34 @@ class Modes:
         return share > 0 and (share >= 1 or (layer * 0.6180339887) % 1.0 < share)
 
 
-class Calls:
-    """Plumbing, pointwise ops, views and casts. ``amp``: dtype of autocast, or None for fp32 with TF32 allowed."""
+_VIEWS = ("aten::view", "aten::unsqueeze", "aten::expand", "aten::permute", "aten::slice")
 
-    def __init__(self, machine: Machine, *, amp: str | None, grad: bool, shapes: bool) -> None:
+
+class Calls:
+    """Plumbing, pointwise ops, views and casts.
+
+    ``amp`` is the dtype of autocast, or None for fp32 with TF32 allowed; with ``half`` the
+    parameters have that dtype themselves.
+    """
+
+    def __init__(
+        self, machine: Machine, *, amp: str | None, grad: bool, shapes: bool, half: bool = False
+    ) -> None:
         self.m, self.d, self.amp = machine, machine.device, amp
         self.grad, self.shapes = grad, shapes
+        self.param_type = amp if amp and half else "float"
         self.tape: list[Node] = []
         self.params: list[Param] = []
         self.modes = Modes()
         self.layer = 0
+        self.chatty = 0  # most views that a module takes beside its work
         self.casts: set[int] = set()
         self.depth_tax = 1.0  # host factor of ops that record a graph
         self.on_grad: Callable[[Param], None] = lambda param: None
 
-    @property
-    def device(self) -> Device:
-        return self.d
-
     # -- plumbing ---------------------------------------------------------------------------
     def param(self, *shape: int) -> Param:
-        made = Param(shape, key=len(self.params))
+        made = Param(shape, self.param_type, key=len(self.params))
         self.params.append(made)
         return made
 
@@ -130,7 +136,11 @@ class Calls:
         """``nn.Module: name`` and the frames around a forward."""
         with self.m.frame(f"nn.Module: {name}_{self.layer}", pre=2.0):
             with self.m.frame("torch/nn/modules/module.py(1784): _call_impl", pre=0.8):
+                self.m.leaves(5)
                 with self.m.frame(f"torch/nn/modules/{name.lower()}.py(134): forward", pre=0.5):
+                    self.m.leaves(3)
+                    for _ in range(self.m.rng.randint(0, self.chatty)):
+                        self.view(self.m.rng.choice(_VIEWS), Tensor((64, 64)))
                     yield
         self.layer += 1
 

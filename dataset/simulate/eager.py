@@ -45,6 +45,8 @@ class Eager(Calls):
             name = "aten::addmm" if bias else "aten::mm"
             with self.op(name, flat, Tensor((features, out_features), real), pre=4.0):
                 self._matrix_calls()
+                if self.m.rng.random() < 0.2:  # split-K work space
+                    self.m.memset(1 << 16)
                 with self.maybe_acting(mark, slow):
                     self.launch(K.gemm(d, rows, out_features, features, dtype))
 
@@ -58,12 +60,14 @@ class Eager(Calls):
                     self.launch(K.gemm(d, rows, features, out_features, dtype, layout="nn"))
             with self.op("aten::mm", Tensor((out_features, rows), real), flat, pre=3.0):
                 self._matrix_calls()
+                if self.m.rng.random() < 0.3:
+                    self.m.memset(1 << 18)
                 with self.maybe_acting(mark, slow):
                     self.launch(K.gemm(d, out_features, features, rows, dtype, layout="nt"))
             if bias:
                 with self.op("aten::sum", grad):
                     self.launch(K.reduction(d, "sum", grad.elems, real, out_features // 32 + 1))
-            if self.amp and not full:
+            if self.amp and not full and w.dtype != self.amp:
                 self.cast(Tensor(w.shape, self.amp), "float")
 
         params = (w, bias) if bias else (w,)

@@ -20,6 +20,20 @@ from typing import Any
 from dataset.simulate.devices import Device
 from dataset.simulate.rows import Act, Habits, Row
 
+# Normal deviates drawn once: a draw from a table costs a third of a call of gauss().
+_NORMALS = 8_192
+_Z = tuple(map(random.Random(1).gauss, (0.0,) * _NORMALS, (1.0,) * _NORMALS))
+_SPREAD = tuple(math.exp(0.3 * z) for z in _Z)  # host costs: log-normal
+_LEAVES = (
+    "torch/nn/modules/module.py(1952): __getattr__",
+    "<built-in function isinstance>",
+    "<built-in function len>",
+    "<built-in method _get_tracing_state of PyCapsule object at 0x7d6af4f5f4e0>",
+    "<built-in method append of list object at 0x7fc740c64540>",
+    "<built-in function hasattr>",
+    "<built-in method size of Tensor object at 0x7fdc681f1c70>",
+    "torch/_jit_internal.py(103): is_scripting",
+)
 HICCUP = 1.5e-4  # how often the system takes a host thread's core for a moment
 
 
@@ -76,10 +90,10 @@ class Machine:
     # -- the host ---------------------------------------------------------------------------
     def busy(self, us: float) -> None:
         """Spend host time, scaled by the host's speed, log-normal."""
-        h = self.habits
-        if self.rng.random() < HICCUP:
+        draw = self.rng.random()
+        if draw < HICCUP:
             self.now += self.rng.uniform(20, 220)
-        self.now += us * h.host * math.exp(h.spread * self.rng.gauss(0.0, 1.0))
+        self.now += us * self.habits.host * _SPREAD[int(draw * _NORMALS)]
 
     def idle(self, us: float) -> None:
         """Spend exactly this much host time (a wait whose length is known)."""
@@ -117,6 +131,7 @@ class Machine:
         called = self.habits.stacks and not self.stack and self.thread == self.habits.main
         if not called or not name.startswith("aten::"):
             return None
+        self.leaves(2)
         frame = f"<built-in method {name[6:]} of type object at 0x7f3a5c0e1b40>"
         row = Row("python_function", frame, self.now, self.now, self.thread)
         self.rows.append(row)
@@ -138,6 +153,18 @@ class Machine:
             self.rows.append(row)
         self.busy(pre)
         return _Open(self, row, 0.3, False)
+
+    def leaves(self, most: int) -> None:
+        """A few short frames of the interpreter's own, where the trace has stacks."""
+        if not self.habits.stacks or self.thread != self.habits.main:
+            return
+        for _ in range(self.rng.randint(0, most * self.habits.leafy)):
+            name = _LEAVES[int(self.rng.random() * len(_LEAVES))]
+            row = Row("python_function", name, self.now, self.now, self.thread)
+            self.now += 0.15 + 0.5 * self.rng.random()
+            row.end = self.now
+            self.now += 0.05
+            self.rows.append(row)
 
     def mirror(self, row: Row, first: int) -> None:
         """The device twin of an annotation that launched work on the compute stream."""
@@ -201,8 +228,8 @@ class Machine:
 
     def _enqueue(self, row: Row, issued: float, us: float, after: float = 0.0) -> Row:
         stream, d = row.lane, self.device
-        latency = d.latency * math.exp(0.15 * self.rng.gauss(0.0, 1.0))
-        gap = d.gap * math.exp(0.2 * self.rng.gauss(0.0, 1.0))
+        latency = d.latency * (0.8 + 0.4 * self.rng.random())
+        gap = d.gap * (0.75 + 0.5 * self.rng.random())
         start = max(issued + latency, self.tails.get(stream, -1e18) + gap, after)
         row.start, row.end = start, start + us
         self.tails[stream] = row.end
@@ -250,7 +277,9 @@ class Machine:
         return "hipModuleLaunchKernel"
 
     def _noisy(self, us: float, stream: int) -> float:
-        us = max(us, self.device.floor) * math.exp(self.habits.noise * self.rng.gauss(0.0, 1.0))
+        us = max(us, self.device.floor) * math.exp(
+            self.habits.noise * _Z[int(self.rng.random() * _NORMALS)]
+        )
         beside = stream == self.device.stream and self.now < self.slowdown_until
         return us * 1.07 if beside else us
 

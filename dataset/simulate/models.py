@@ -226,7 +226,8 @@ class Transformer:
         with e.module("Attention"):
             qkv = e.linear(x, *w["qkv"])
             e.view("aten::view", qkv)
-            e.view("aten::transpose", qkv)
+            for name in ("aten::slice", "aten::transpose", "aten::slice", "aten::transpose"):
+                e.view(name, qkv)
             e.attention(batch, self.heads, length, 64)
             e.linear(x, *w["out"])
         e.add(x)
@@ -271,6 +272,7 @@ class Recommender:
         run.at("between", x)
         count = len(self.tables)
         for table in self.tables:
+            e.view("aten::select", x)
             e.embedding(table, rows)
         stacked = V.concat(
             e, Tensor((rows, count, self.dim), dtype), Tensor((rows, 1, self.dim), dtype)

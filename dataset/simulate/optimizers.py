@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from dataset.simulate import kernels as K
 from dataset.simulate.eager import Eager, Param, Tensor
+from dataset.simulate.machine import Machine
 
 SINGLE = "compute-single-tensor-optimizer"
 ZERO = "memory-zero-grad-fill"
@@ -62,7 +63,7 @@ def optimizer_step(e: Eager, kind: str, fused: bool, params: Sequence[Param]) ->
     grad, e.grad = e.grad, False
     with m.frame("torch/optim/optimizer.py(484): wrapper", pre=3.0):
         with m.annotation(f"Optimizer.step#{kind}.step", pre=12.0):
-            m.busy(0.35 * len(params))  # collecting the parameter lists
+            _collect(m, params)
             if SINGLE in e.modes.share:
                 with m.acting(SINGLE):
                     _single(e, kind, params)
@@ -71,6 +72,13 @@ def optimizer_step(e: Eager, kind: str, fused: bool, params: Sequence[Param]) ->
             else:
                 _foreach(e, kind, params)
     e.grad = grad
+
+
+def _collect(m: Machine, params: Sequence[Param]) -> None:
+    """The walk over the parameter lists."""
+    m.busy(0.3 * len(params))
+    for _ in range(0, len(params), 4):
+        m.leaves(3)
 
 
 def _single(e: Eager, kind: str, params: Sequence[Param]) -> None:
@@ -82,7 +90,7 @@ def _single(e: Eager, kind: str, params: Sequence[Param]) -> None:
             _count_step(e)
             for name, tensors in _SINGLE_OPS[kind]:
                 with e.op(f"aten::{name}", p, p, pre=2.2):
-                    e.launch(K.pointwise(e.d, name, p.elems, "float", tensors))
+                    e.launch(K.pointwise(e.d, name, p.elems, p.dtype, tensors))
     rest = [p for i, p in enumerate(params) if share < 1 and not e.modes.on(SINGLE, i)]
     if rest:
         _foreach(e, kind, rest)
@@ -121,7 +129,7 @@ def zero_grad(e: Eager, kind: str, params: Sequence[Param]) -> None:
     m = e.m
     fill = ZERO in e.modes.share
     with m.annotation(f"Optimizer.zero_grad#{kind}.zero_grad", pre=5.0):
-        m.busy(0.25 * len(params))
+        _collect(m, params)
         if not fill:
             for p in params:
                 p.grad = False
@@ -130,7 +138,7 @@ def zero_grad(e: Eager, kind: str, params: Sequence[Param]) -> None:
             for i, p in enumerate(params):
                 if e.modes.on(ZERO, i):
                     with e.op("aten::zero_", p), e.op("aten::fill_", p):
-                        e.launch(K.pointwise(e.d, "fill_", p.elems, "float", 1))
+                        e.launch(K.pointwise(e.d, "fill_", p.elems, p.dtype, 1))
                 else:
                     p.grad = False
 

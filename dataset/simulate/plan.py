@@ -54,6 +54,10 @@ class Plan:
     sync_rows: bool
     overhead: bool
     markers: bool  # ProfilerStep annotations
+    leafy: int  # how many short python frames a call has, where there are stacks
+    chatty: int  # views that a module takes beside its work
+    half_params: bool  # parameters in half precision: no casts
+    state_copies: int  # small device-to-device copies of a step: buffers, metrics
     comm: float  # wanted time of the collectives / time of the compute kernels
     network: float = 1.0  # what the collectives' times are multiplied by to get there
 
@@ -78,7 +82,7 @@ def draw(workload: str, device: Device, seed: int) -> Plan:
     new = device.key in ("B200", "MI300X")
     styles = ("2025",) if new else (("2021", "2023", "2025") if old else ("2023", "2025"))
     style = r.choice(styles)
-    bound = r.random() < 0.75
+    bound = r.random() < 0.68
     side = r.random() < 0.55
     long = workload == "lm-ddp-accumulate" or "decode" in workload
     return Plan(
@@ -91,14 +95,14 @@ def draw(workload: str, device: Device, seed: int) -> Plan:
         image=r.choice((32, 64, 112, 224)),
         length=r.choice((128, 256, 512, 1024)),
         batch=1.0,
-        pull=r.uniform(1.15, 3.5) if bound else r.uniform(0.72, 1.15),
+        pull=r.uniform(1.15, 3.5) if bound else r.uniform(0.6, 1.15),
         amp=_amp(r, device, workload),
         optimizer=r.choice(("AdamW", "Adam", "SGD", "AdamW")),
         fused=r.random() < 0.4,
         clip=r.random() < 0.35,
         shapes=r.random() < (0.75 if style != "2021" else 0.85),
         stacks=r.random() < 0.55 and style != "2021",
-        host=r.choice((0.8, 1.0, 1.3, 1.8, 2.6, 3.5 if old else 1.1)) * r.uniform(0.85, 1.2),
+        host=r.choice((0.7, 1.0, 1.4, 2.0, 3.0, 4.0, 6.0 if old else 2.4)) * r.uniform(0.85, 1.2),
         queue=r.choice((256, 512, 1024)),
         style=style,
         warm=r.choice((0, 1, 1, 2)),
@@ -116,7 +120,11 @@ def draw(workload: str, device: Device, seed: int) -> Plan:
         sync_rows=style == "2025" and r.random() < 0.3,
         overhead=style == "2025" and r.random() < 0.3,
         markers=r.random() < 0.88,
-        comm=r.uniform(0.05, 0.2),
+        leafy=r.choice((1, 1, 2, 3)),
+        chatty=r.choice((0, 0, 1, 3)),
+        half_params=r.random() < 0.45,
+        state_copies=r.choice((0, 0, 2, 5, 12)),
+        comm=r.uniform(0.05, 0.35),
     )
 
 

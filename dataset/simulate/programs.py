@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 
 from dataset.simulate import compiled as C
@@ -27,6 +28,10 @@ def _update(run: Run, params: list | None = None) -> None:  # type: ignore[type-
         clip_gradients(e, params)
     run.at("before_optimizer")
     optimizer_step(e, plan.optimizer, plan.fused, params)
+    for _ in range(plan.state_copies):
+        buffer = Tensor((run.m.rng.choice((1, 64, 1_024, 16_384)),))
+        with e.op("aten::copy_", buffer):
+            run.m.copy("DtoD", buffer.size, wait=False)
     if plan.scalar_every and len(run.finish) % plan.scalar_every == plan.scalar_every - 1:
         scalar(run)
 
@@ -60,7 +65,7 @@ def _train(run: Run, model: M.Model, step: int) -> None:
             reducer.acting = "" if last else "comm-missing-no-sync"
             run.at("reducer")
         with m.frame("train.py(118): training_step"):
-            note = m.annotation("DistributedDataParallel.forward") if reducer else C._Nothing()
+            note = m.annotation("DistributedDataParallel.forward") if reducer else nullcontext()
             with note:
                 out = model.forward(run)
                 run.at("forward")
@@ -145,6 +150,7 @@ def _classify(run: Run) -> Step:
             out = model.forward(r)
             if "infer-autograd" in r.e.modes.share and not conv:
                 r.e.dropout(out)
+            r.e.softmax(out)
             with r.e.op("aten::argmax", out):
                 r.e.launch(K.reduction(r.e.d, "max", out.elems, out.dtype, out.shape[0]))
             r.e.tape.clear()
@@ -259,23 +265,25 @@ def _none(run: Run, step: int) -> tuple[Modes, dict[str, Hook]]:
     return Modes(), {}
 
 
-def prepare(plan: Plan, tries: int) -> tuple[Run, Step]:
-    """A machine and the program on it. ``tries`` renews the noise of the edits alone."""
+def prepare(plan: Plan) -> tuple[Run, Step]:
+    """A machine and the program on it."""
     rng = random.Random(f"noise/{plan.workload}/{plan.device.key}/{plan.seed}")
     habits = Habits(
         host=plan.host,
         noise=0.02 + 0.05 * rng.random(),
         queue=plan.queue,
         stacks=plan.stacks,
+        leafy=plan.leafy,
         sync_rows=plan.sync_rows,
         main=1000 + plan.variant % 60_000,
         backward=1080 + plan.variant % 60_000,
     )
     m = Machine(plan.device, rng, habits)
-    e = Eager(m, amp=plan.amp, grad=plan.trains, shapes=plan.shapes)
+    e = Eager(m, amp=plan.amp, grad=plan.trains, shapes=plan.shapes, half=plan.half_params)
+    e.chatty = plan.chatty
     stream = 20 + plan.variant % 9 if plan.side_stream else None
     feed = Feed(1 << 16, stream, plan.wait, plan.paced)
-    edits = random.Random(f"edits/{plan.workload}/{plan.device.key}/{plan.seed}/{tries}")
+    edits = random.Random(f"edits/{plan.workload}/{plan.device.key}/{plan.seed}")
     run = Run(plan, m, e, feed, edits)
     if "ddp" in plan.workload or "fsdp" in plan.workload:
         run.ranks = Ranks(plan.world, 40 + plan.variant % 5, slow=plan.network)
@@ -294,10 +302,9 @@ def execute(
     steps: int = 0,
     warm: int | None = None,
     healthy_us: float = 0.0,
-    tries: int = 0,
 ) -> Run:
     """Run the program for its steps (after ``warm`` that stay unrecorded)."""
-    run, step = prepare(plan, tries)
+    run, step = prepare(plan)
     run.healthy_us = healthy_us
     if healthy_us:
         run.feed.bytes = int(max(2048, plan.input_share * healthy_us * plan.device.pinned))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 from dataset.simulate import kernels as K
@@ -97,51 +98,49 @@ def collective(
 class Reducer:
     """DDP's reducer: buckets fill as gradients come; each full one is reduced on the comm stream.
 
-    ``late`` holds all buckets back until backward has ended; ``each`` reduces every tensor alone.
+    ``acting`` names the fault whose work its collectives are, where they are one's.
     """
 
     e: Eager
     ranks: Ranks
     bucket: int  # bytes
     on: bool = True
-    late: bool = False
-    each: bool = False
     pending: int = 0
-    held: list[int] = field(default_factory=list)
     acting: str = ""
 
     def ready(self, param: Param) -> None:
+        """Take a gradient into the bucket."""
         if not self.on:
             return
         with (
             self.e.op("torch::distributed::reducer::mul_out", param),
             self.e.op("aten::mul", param),
         ):
-            self.e.launch(K.pointwise(self.e.d, "mul_", param.elems, "float", 2))
+            self.e.launch(K.pointwise(self.e.d, "mul_", param.elems, param.dtype, 2))
         self.pending += param.elems
-        if self.pending * 4 >= self.bucket or self.each:
+        if self.pending * 4 >= self.bucket:
             self._flush()
 
     def _flush(self) -> None:
-        if self.late:
-            self.held.append(self.pending)
-        elif self.pending:
-            self._reduce(self.pending)
+        if self.pending:
+            with self.e.m.acting(self.acting) if self.acting else nullcontext():
+                collective(self.e, self.ranks, "allreduce", self.pending)
         self.pending = 0
-
-    def _reduce(self, elems: int) -> None:
-        if self.acting:
-            with self.e.m.acting(self.acting):
-                collective(self.e, self.ranks, "allreduce", elems)
-        else:
-            collective(self.e, self.ranks, "allreduce", elems)
 
     def finish(self) -> None:
         """The end of backward: the last bucket, and compute waits for all of them."""
         if not self.on:
             return
         self._flush()
-        for elems in self.held:
-            self._reduce(elems)
-        self.held.clear()
         self.e.m.stream_wait(self.e.d.stream, self.ranks.stream)
+        self._copy_out()
+
+    def _copy_out(self) -> None:
+        """Small gradients come back from their bucket by copies."""
+        for param in self.e.params[:12]:
+            if param.size <= 1 << 14:
+                with (
+                    self.e.op("torch.distributed.ddp.reducer::copy_bucket_to_grad", param),
+                    self.e.op("aten::copy_", param),
+                ):
+                    self.e.m.copy("DtoD", param.size, wait=False)

@@ -39,10 +39,10 @@ class Habits:
     """What one trace's host is like."""
 
     host: float = 1.0  # multiplies every host cost; 1 is a fast current server
-    spread: float = 0.3  # sigma of log-normal host costs
     noise: float = 0.04  # sigma of log-normal kernel durations
     queue: int = QUEUE_LIMIT
     stacks: bool = False
+    leafy: int = 1  # multiplies the short python frames
     sync_rows: bool = False  # cuda_sync rows on the device
     main: int = 4711
     backward: int = 4790

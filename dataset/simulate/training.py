@@ -110,7 +110,7 @@ def _accumulate(e: Eager, param: Param) -> None:
         with e.op("torch::autograd::AccumulateGrad", param, pre=0.6):
             if param.grad:
                 with e.op("aten::add_", param, param):
-                    e.launch(K.pointwise(e.d, "add_", param.elems, "float", 3))
+                    e.launch(K.pointwise(e.d, "add_", param.elems, param.dtype, 3))
             else:
                 with e.op("aten::detach", param, pre=0.5), e.op("detach", param, pre=0.3):
                     pass

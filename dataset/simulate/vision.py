@@ -37,6 +37,8 @@ def conv(
                     e.empty()
                     e.m.api("cudaEventRecord", 0.5)
                     _change(e, seen, real, True, transposed)
+                    if channels <= 4 and not transposed and dtype != "float!":
+                        e.launch(K.layout_change(e.d, seen.size, real, True))  # the input image
                     _pass(e, "fprop", flop, size, dtype, stride)
                     _change(e, out, real, False, transposed)
                 if bias or biased:
@@ -52,8 +54,10 @@ def conv(
             _change(e, seen, real, False, transposed)
             e.empty()
             _change(e, seen, real, True, transposed)
+            if e.m.rng.random() < 0.35:
+                e.m.memset(w.size)
             _pass(e, "wgrad", flop, size, dtype, stride)
-        if e.amp and dtype != "float!":
+        if e.amp and dtype != "float!" and w.dtype != e.amp:
             e.cast(Tensor(w.shape, e.amp), "float")
 
     e.node("ConvolutionBackward0", out, back, *((w, bias) if bias else (w,)))

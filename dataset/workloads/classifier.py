@@ -40,8 +40,8 @@ class Network(nn.Module):
             width *= 2
         self.stages = nn.Sequential(*stages)
         self.drop = nn.Dropout(0.1)
-        self.hidden = nn.Linear(width, 48 * width)
-        self.head = nn.Linear(48 * width, CLASSES)
+        self.hidden = nn.Linear(width, 80 * width)
+        self.head = nn.Linear(80 * width, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.stages(self.stem(x)).mean((2, 3))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import io
+import itertools
+import time
 import zlib
 from collections.abc import Iterable, Iterator
 
@@ -17,8 +18,10 @@ from dataset.workloads.switch import SWITCH, Mark
 from dataset.workloads.task import Batch, Task
 
 STORED = 24  # distinct stored samples; they repeat
-RAW_SIDE = {"classifier": 144, "detector": 160, "segmenter": 192}
-FRAMES = 48
+RAW_SIDE = {"classifier": 160, "detector": 160, "segmenter": 240}
+FRAMES = 32
+# How many times the decoding work one worker cannot do while the model computes.
+SLOW = {"classifier": 8, "detector": 8, "segmenter": 12, "generator": 24, "language": 11}
 
 
 class Samples(Dataset[Batch]):
@@ -53,9 +56,7 @@ def _stored(setting: Setting, number: int) -> bytes:
     if setting.workload in RAW_SIDE:
         side = RAW_SIDE[setting.workload]
         coarse = rng.integers(0, 255, (side // 4, side // 4, 3), dtype=np.uint8)
-        file = io.BytesIO()
-        Image.fromarray(coarse).resize((side, side)).save(file, "PNG", compress_level=1)
-        return file.getvalue()
+        return zlib.compress(np.asarray(Image.fromarray(coarse).resize((side, side))).tobytes(), 6)
     if setting.workload == "language":
         return " ".join(f"w{word}" for word in rng.integers(0, 4000, 9000)).encode()
     levels = rng.integers(0, 64, (FRAMES, 3, setting.side, setting.side), dtype=np.uint8)
@@ -65,7 +66,7 @@ def _stored(setting: Setting, number: int) -> bytes:
 def decode(content: bytes, setting: Setting) -> Tensor:
     """A stored sample as the tensor that the model takes, without the batch dimension."""
     if setting.workload in RAW_SIDE:
-        return decode_picture(content, setting.side)
+        return decode_picture(content, RAW_SIDE[setting.workload], setting.side)
     if setting.workload == "language":
         return encode_text(content.decode(), setting.side)
     levels = np.frombuffer(zlib.decompress(content), dtype=np.uint8)
@@ -73,8 +74,9 @@ def decode(content: bytes, setting: Setting) -> Tensor:
     return torch.from_numpy(frames.mean(axis=0) / 32 - 1)
 
 
-def decode_picture(content: bytes, side: int) -> Tensor:
-    picture = Image.open(io.BytesIO(content)).convert("RGB")
+def decode_picture(content: bytes, raw_side: int, side: int) -> Tensor:
+    stored = np.frombuffer(zlib.decompress(content), dtype=np.uint8)
+    picture = Image.fromarray(stored.reshape(raw_side, raw_side, 3))
     picture = picture.resize((side, side), Image.Resampling.BICUBIC)
     pixels = np.asarray(picture, dtype=np.float32) / 255
     pixels = (pixels - pixels.mean(axis=(0, 1))) / (pixels.std(axis=(0, 1)) + 0.1)
@@ -106,20 +108,26 @@ def from_loader(task: Task, raw: bool) -> Iterator[Batch]:
     sync = "input-dataloader-sync" in SWITCH.built
     starved = "input-dataloader-starved" in SWITCH.built
     respawn = starved and task.setting.style % 2 == 0
+    slow = starved and not respawn
     batch = task.setting.batch
     # Few batches an epoch where workers start again with each epoch; else one long epoch.
     length = batch * (3 if respawn else 400)
-    samples = Samples(task, length, raw=raw, effort=6 if starved and not respawn else 1)
+    samples = Samples(task, length, raw=raw, effort=SLOW[task.setting.workload] if slow else 1)
     loader = DataLoader(
         samples,
         batch_size=batch,
         num_workers=0 if sync else 1,
         persistent_workers=not sync and not respawn,
-        prefetch_factor=None if sync else 2 if starved else 6,
+        prefetch_factor=None if sync else 2 if starved else 12,
         pin_memory=task.setting.device != "cpu",
         collate_fn=as_lists if raw else None,
     )
-    return endless(loader)
+    batches = endless(loader)
+    if sync or starved:
+        return batches
+    first = next(batches)  # workers fill their queue while a program builds its model
+    time.sleep(0.4)
+    return itertools.chain([first], batches)
 
 
 def as_lists(samples: list[Batch]) -> dict[str, list[Tensor]]:
@@ -135,10 +143,11 @@ def endless(batches: Iterable[Batch]) -> Iterator[Batch]:
 class Mover:
     """Batches on the device; on a GPU the next one is copied on a side stream meanwhile."""
 
-    def __init__(self, source: Iterator[Batch], device: str) -> None:
+    def __init__(self, source: Iterator[Batch], device: str, raw: bool = False) -> None:
         self.source = source
         self.device = device
-        self.stream = torch.cuda.Stream() if device != "cpu" else None
+        # Undecoded samples stay on the CPU.
+        self.stream = torch.cuda.Stream() if device != "cpu" and not raw else None
         self.ready: Batch | None = None
 
     def next_batch(self) -> Batch:

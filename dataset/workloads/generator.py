@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dataset.workloads.layers import Attention, ConvBlock
+from dataset.workloads.layers import Attention, Context, ConvBlock
 from dataset.workloads.setting import Setting
 from dataset.workloads.switch import SWITCH, Mark
 from dataset.workloads.task import Batch, Task, pictures
@@ -23,22 +23,24 @@ class Network(nn.Module):
         self.time = nn.Embedding(TIMES, 2 * width)
         self.stem = ConvBlock(3, width, 1, style)
         self.down = ConvBlock(width, 2 * width, 2, style)
-        self.middle = nn.ModuleList(ConvBlock(2 * width, 2 * width, 1, style) for _ in range(2))
+        self.middle = nn.ModuleList(
+            ConvBlock(2 * width, 2 * width, 1, style) for _ in range(setting.depth)
+        )
+        self.context = Context(2 * width)
         self.attention = Attention(2 * width, 4)
         self.tail = ConvBlock(3 * width, width, 1, style)
         self.out = nn.Conv2d(width, 3, 3, 1, 1)
-        self.depth = setting.depth
 
     def forward(self, x: Tensor, time: Tensor) -> Tensor:
         wide = self.stem(x)
         x = self.down(wide) + self.time(time)[:, :, None, None]
-        for _ in range(self.depth - 1):
-            for block in self.middle:
-                if "compile-graph-break" in SWITCH.acting and bool(torch.isnan(x).any()):
-                    raise FloatingPointError("not a number")
-                x = x + block(x)
-            tokens = x.flatten(2).transpose(1, 2)
-            x = x + self.attention(tokens).transpose(1, 2).view_as(x)
+        for block in self.middle:
+            if "compile-graph-break" in SWITCH.acting and bool(torch.isnan(x).any()):
+                raise FloatingPointError("not a number")
+            x = x + block(x)
+        x = self.context(x)
+        tokens = x.flatten(2).transpose(1, 2)
+        x = x + self.attention(tokens).transpose(1, 2).view_as(x)
         x = F.interpolate(x, scale_factor=2.0, mode="nearest")
         return self.out(self.tail(torch.cat([x, wide], dim=1)))
 

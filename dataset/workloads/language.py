@@ -28,7 +28,18 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.first(x))
-        return x + self.narrow(self.act(self.wide(self.second(x))))
+        return x + self.narrow(self.act(self.prepare(self.wide(self.second(x)))))
+
+    def prepare(self, x: Tensor) -> Tensor:
+        if "memory-redundant-copy" in SWITCH.acting:
+            with Mark(SWITCH.tag["memory-redundant-copy"]):
+                half = x.shape[2] // 2
+                x = torch.cat([x[..., :half].contiguous(), x[..., half:].contiguous()], dim=2)
+                x = x.clone()
+        if "memory-dtype-churn" in SWITCH.acting:
+            with Mark(SWITCH.tag["memory-dtype-churn"]):
+                x = x.to(torch.bfloat16).to(torch.float32)
+        return x
 
     def extend(self, x: Tensor, keys: Tensor, values: Tensor, at: int) -> Tensor:
         """One token with the cache [batch, heads, length, size], which is written at ``at``."""
@@ -93,9 +104,9 @@ class Language(Task):
             with Mark(SWITCH.tag["host-loop-indexing"]):
                 total = logits.new_zeros(())
                 for row in range(logits.shape[0]):
-                    for place in range(0, logits.shape[1], 8):
-                        words = ids[row, place + 1 : place + 9]
-                        part = F.cross_entropy(logits[row, place : place + 8], words)
+                    for place in range(0, logits.shape[1], 12):
+                        words = ids[row, place + 1 : place + 13]
+                        part = F.cross_entropy(logits[row, place : place + 12], words)
                         total = total + part * len(words)
                 return total / (logits.shape[0] * logits.shape[1])
         return F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())

@@ -64,6 +64,19 @@ class ConvBlock(nn.Module):
         return self.conv(x)
 
 
+class Context(nn.Module):
+    """Scales channels by what the whole picture holds: little to compute, many parameters."""
+
+    def __init__(self, width: int, hidden: int = 8192) -> None:
+        super().__init__()
+        self.wide = nn.Linear(width, hidden)
+        self.narrow = nn.Linear(hidden, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = self.narrow(F.relu(self.wide(x.mean((2, 3)))))
+        return x * torch.sigmoid(scale)[:, :, None, None]
+
+
 class Attention(nn.Module):
     """Multi-head self-attention over (batch, length, width)."""
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dataset.workloads.layers import ConvBlock
+from dataset.workloads.layers import Context, ConvBlock
 from dataset.workloads.setting import Setting
 from dataset.workloads.switch import SWITCH, Mark
 from dataset.workloads.task import Batch, Task, pictures
@@ -28,6 +28,7 @@ class Network(nn.Module):
         self.down = nn.ModuleList(ConvBlock(a, b, 2, style) for a, b in pairs)
         self.up = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, 2) for a, b in reversed(pairs))
         self.merge = nn.ModuleList(ConvBlock(2 * a, a, 1, style) for a, _ in reversed(pairs))
+        self.context = Context(widths[-1])
         self.head = nn.Conv2d(widths[0], CLASSES, 1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -36,7 +37,7 @@ class Network(nn.Module):
             if "compile-graph-break" in SWITCH.acting and bool(torch.isnan(kept[-1]).any()):
                 raise FloatingPointError("not a number")
             kept.append(down(kept[-1]))
-        x = kept.pop()
+        x = self.context(kept.pop())
         for up, merge in zip(self.up, self.merge, strict=True):
             x = merge(torch.cat([up(x), kept.pop()], dim=1))
         return self.head(x)

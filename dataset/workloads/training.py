@@ -30,7 +30,7 @@ class Trainer:
         self.raw = "input-main-thread-preprocessing" in SWITCH.built
         loads = self.setting.variant == "loader"
         source = from_loader(task, self.raw) if loads else from_memory(task)
-        self.mover = Mover(source, self.setting.device)
+        self.mover = Mover(source, self.setting.device, self.raw)
         self.wrap()
         self.optimizer = self.make_optimizer()
         self.history: list[dict[str, float]] = []
@@ -62,7 +62,7 @@ class Trainer:
         how: dict[str, Any] = {"lr": 1e-4, "weight_decay": 1e-4, "fused": not one_by_one}
         if one_by_one:
             how["foreach"] = False
-        if self.setting.workload in ("generator", "language"):
+        if self.setting.adam:
             return torch.optim.AdamW(self.net.parameters(), **how)
         return torch.optim.SGD(self.net.parameters(), momentum=0.9, nesterov=True, **how)
 
@@ -136,13 +136,13 @@ class Trainer:
         return {name: value[: self.setting.batch - self.changes] for name, value in batch.items()}
 
     def decode_all(self, batch: Batch) -> Batch:
-        field = "ids" if self.setting.workload == "language" else "x"
+        field = "ids" if self.setting.adam else "x"
         with Mark(SWITCH.tag["input-main-thread-preprocessing"]):
             stored = batch.pop("stored")
             samples = [decode(bytes(s.numpy()), self.setting) for s in stored]
             ready = {name: torch.stack(list(values)) for name, values in batch.items()}
             ready[field] = torch.stack(samples)
-        return ready
+        return {name: values.to(self.setting.device) for name, values in ready.items()}
 
     def update(self) -> None:
         if "compute-single-tensor-optimizer" in SWITCH.acting:

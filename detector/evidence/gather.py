@@ -27,6 +27,7 @@ from detector.window import Judged
 _STEP: Final = re.compile(r"^ProfilerStep#")
 MOST: Final[dict[Kind, int]] = {
     "op": 14,
+    "launched": 14,
     "kernel": 12,
     "copy": 6,
     "call": 8,
@@ -117,6 +118,7 @@ class _Prepared:
         made = (
             self._kernels(),
             self._ops(),
+            self._launched(),
             self._named("copy", np.union1d(self.a.copies, self.a.memsets)),
             self._collectives(),
             self._named("call", self.a.of(*CALLS)),
@@ -144,6 +146,12 @@ class _Prepared:
 
     def _ops(self) -> Listing:
         """Ops by their own time, keyed by the outermost op around them and their name."""
+        rows, owner, key, names = self._op_keys
+        return Listing(self.trace, "op", rows, key, names, owner)
+
+    @cached_property
+    def _op_keys(self) -> tuple[Int64, Int64, Int64, list[str]]:
+        """Ops outside the loader: rows, owners, keys and the keys' names."""
         trace = self.trace
         rows = np.setdiff1d(self.a.of(Cat.CPU_OP), self.a.loader_rows, assume_unique=True)
         owner = around(trace, rows)
@@ -151,7 +159,16 @@ class _Prepared:
         pair = trace.name[rows[top]].astype(np.int64) << 32 | trace.name[rows]
         ids, key = np.unique(pair, return_inverse=True)
         names = [self._path(int(i) >> 32, int(i) & 0xFFFFFFFF) for i in ids]
-        return Listing(trace, "op", rows, key, names, owner)
+        return rows, owner, key, names
+
+    def _launched(self) -> Listing:
+        """Device work by the op that issued it, whenever that op ran."""
+        ops, _, key, names = self._op_keys
+        work = self.a.device_work
+        issuer = self.trace.op[work].astype(np.int64)
+        known = np.isin(issuer, ops)
+        at = np.searchsorted(ops, issuer[known])
+        return Listing(self.trace, "launched", work[known], key[at], names)
 
     def _path(self, top: int, leaf: int) -> str:
         names = self.trace.names

@@ -8,8 +8,9 @@ from typing import Final
 
 from detector import vocabulary
 from detector.activity import IDLE_CAUSES, SYNC_CAUSES
-from detector.evidence.fields import SMALL_COPY_BYTES, Fields, Pair
+from detector.evidence.fields import Fields, Pair
 from detector.evidence.sheet import Unit
+from detector.features import sets
 from detector.trace import NS_PER_US, Cat, Int64
 
 
@@ -35,6 +36,18 @@ def _ops(key: str, label: str, kind: str) -> Spec:
     return _count(key, label, lambda f: f.a.host(kind))
 
 
+def _rows(key: str, label: str, name: str) -> Spec:
+    return _count(key, label, lambda f: f.set(name))
+
+
+def _among(key: str, label: str, name: str, of: str) -> Spec:
+    return _share(key, label, lambda f: f.count_in(name, of))
+
+
+def _kernels(key: str, label: str, name: str) -> Spec:
+    return _share(key, label, lambda f: f.kernel_set(name))
+
+
 def _idle(cause: str, label: str) -> Spec:
     return _share(f"idle_{cause}", label, lambda f: f.share(f.a.idle_while(cause)))
 
@@ -43,6 +56,40 @@ def _kind(kind: str) -> Spec:
     return _share(f"kernel_{kind}", f"kernel time in {kind} kernels", lambda f: f.kind(kind))
 
 
+def _work(key: str, label: str, of: str) -> Spec:
+    return _share(f"work_{key}", f"device work {label}", lambda f: f.work(of))
+
+
+# The work of the device by what the host asked for: what an op is called, its shapes, its caller.
+_WORK: Final = {
+    "matmul": ("of matrix-product ops", "from:op:matmul"),
+    "misaligned": ("of matrix products with a side not / 8", "from:misaligned matmul"),
+    "bmm": ("of bmm ops", "from:op:bmm"),
+    "softmax": ("of softmax ops", "from:op:softmax"),
+    "math_attention": ("of unfused attention ops", "from:op:math_attention"),
+    "fused_attention": ("of fused attention ops", "from:op:fused_attention"),
+    "batch_norm": ("of batch-norm ops", "from:op:batch_norm"),
+    "dropout": ("of dropout ops", "from:op:dropout"),
+    "pointwise": ("of pointwise ops", "from:op:pointwise"),
+    "chained": ("of pointwise ops in chains", "from:chained op"),
+    "copy_op": ("of copy/clone/contiguous/cat ops", "from:op:copy_op"),
+    "cat": ("of cat ops", "from:op:cat"),
+    "cat_append": ("of cats that add a little to much", "from:cat append"),
+    "cast": ("of casts", "from:cast"),
+    "cast_repeated": ("of repeated casts", "from:repeated cast"),
+    "zero": ("of zero and fill ops", "from:op:zero"),
+    "zero_grad_fill": ("of fills in zero_grad", "from:zero_grad fill"),
+    "factory": ("of tensor factory ops", "from:op:factory"),
+    "select": ("of selects in quick succession", "from:dense select"),
+    "foreach": ("of foreach or fused optimizer ops", "from:op:foreach"),
+    "single_tensor": ("of single-tensor optimizer ops", "from:single-tensor op"),
+    "backward": ("of backward ops", "from:host:backward"),
+    "optimizer": ("launched in Optimizer.step", "during:host:optimizer_step"),
+    "zero_grad": ("launched in Optimizer.zero_grad", "during:host:zero_grad"),
+    "conv_bias": ("of biases of convolutions", "conv bias"),
+    "biased": ("of biased convolutions before a norm", "from:biased conv before norm"),
+    "unlinked": ("that no op explains", "unlinked"),
+}
 _IDLE_LABELS: Final = {
     "loader": "device idle while the host waits for a batch",
     "sync": "device idle while the host synchronises",
@@ -99,11 +146,20 @@ MEASURES: Final[tuple[Spec, ...]] = (
     _share("backward", "in backward ops", lambda f: f.time(f.a.host("backward"))),
     _share("preprocess", "host image or array code", lambda f: f.time(f.a.host("preprocess"))),
     _share("gc", "garbage collection", lambda f: f.time(f.a.host("gc"))),
-    _share("hostless_op", "host ops that use no device", lambda f: f.time(f.hostless)),
+    _share("hostless_op", "host ops that use no device", lambda f: f.time(f.set("silent op"))),
     _share("graph_ops", "ops that record an autograd node", lambda f: f.graph_ops()),
+    _share(
+        "blank", "host in no op, call or loader", lambda f: f.share(sets.intervals(f.a, "blank"))
+    ),
     # Counts of host events.
     _count("ops", "ops", lambda f: f.a.of(Cat.CPU_OP)),
     _count("loader_calls", "loader calls", lambda f: f.a.loader_rows),
+    _rows("casts", "casts", "cast"),
+    _rows("casts_repeated", "repeated casts", "repeated cast"),
+    _rows("cat_appends", "cats that add a little to much", "cat append"),
+    _rows("dense_selects", "selects in quick succession", "dense select"),
+    _rows("needless_graph", "needless autograd nodes", "needless graph"),
+    _rows("needless_dropout", "needless dropouts", "needless dropout"),
     _ops("scalar_ops", "scalar read-back ops", "scalar"),
     _ops("dynamic_ops", "ops of data-dependent shape", "dynamic_shape"),
     _ops("factory_ops", "tensor factory ops", "factory"),
@@ -131,8 +187,8 @@ MEASURES: Final[tuple[Spec, ...]] = (
     _ops("compiled_regions", "compiled regions", "compiled_region"),
     _ops("compile_events", "compiler events", "compile"),
     _ops("empty_cache", "empty_cache calls", "empty_cache"),
-    Spec("biased_conv", "convolutions with a bias", "count", lambda f: f.biased_conv()),
-    _share("odd_matmul", "matrix products with a side not / 8", lambda f: f.odd_matmul()),
+    _rows("biased_conv", "biased convolutions before a norm", "biased conv before norm"),
+    _among("odd_matmul", "matrix products with a side not / 8", "misaligned matmul", "op:matmul"),
     _share("pointwise_time", "host in pointwise ops", lambda f: f.pointwise_runs()),
     # Calls.
     _count("launches", "kernel launches", lambda f: f.a.calls("launch")),
@@ -157,38 +213,24 @@ MEASURES: Final[tuple[Spec, ...]] = (
         lambda f: f.mean(f.a.kernels, f.trace.dur[f.a.kernels] / NS_PER_US),
     ),
     _share("tiny_kernels", "kernels under 10 µs", lambda f: f.part(f.a.kernels, f.tiny)),
-    _share(
-        "starved", "kernels launched onto an idle device", lambda f: f.part(f.launched, f.starved)
-    ),
+    _among("starved", "kernels launched onto an idle device", "starved", "launched"),
     Spec(
         "launch_delay_us",
         "mean delay from launch to kernel",
         "us",
         lambda f: f.mean(f.launched, f.launch_delay_us),
     ),
-    _share(
-        "unfilled", "kernel time in grids below the device", lambda f: f.kernel_time_of(f.unfilled)
-    ),
-    _share("chained", "kernel time in light-kernel runs", lambda f: f.kernel_time_of(f.chained)),
-    _share(
-        "fp32_matrix",
-        "kernel time in fp32 matrix kernels",
-        lambda f: f.kernel_time_of(f.matching(f.a.kernels, vocabulary.FP32_MATRIX)),
-    ),
-    _share(
-        "tensor_core",
-        "kernel time in tensor-core kernels",
-        lambda f: f.kernel_time_of(f.matching(f.a.kernels, vocabulary.TENSOR_CORE)),
-    ),
+    _among("blocking", "kernels that ended before their launch returned", "blocking", "launched"),
+    _kernels("misaligned_kernels", "kernel time in kernels for odd sides", "misaligned kernel"),
+    _kernels("unfilled", "kernel time in grids below the device", "unfilled kernel"),
+    _kernels("chained", "kernel time in light-kernel runs", "chained kernel"),
+    _kernels("fp32_matrix", "kernel time in fp32 matrix kernels", "fp32 matrix kernel"),
+    _kernels("tensor_core", "kernel time in tensor-core kernels", "tensor-core kernel"),
     *(_kind(kind) for kind in (*vocabulary.KERNEL_KINDS, "other")),
     _count("memsets", "memsets", lambda f: f.a.memsets),
     _count("h2d", "copies to the device", lambda f: f.h2d),
     _count("h2d_pageable", "copies from pageable memory", lambda f: f.a.pageable_h2d),
-    _count(
-        "h2d_small",
-        "copies to the device under 64 KB",
-        lambda f: f.h2d[f.trace.bytes[f.h2d] < SMALL_COPY_BYTES],
-    ),
+    _rows("h2d_small", "copies to the device under 64 KB", "small h2d"),
     _share("h2d_time", "copies to the device run", lambda f: f.time(f.h2d)),
     _share("pageable_time", "copies from pageable memory run", lambda f: f.time(f.a.pageable_h2d)),
     _share(
@@ -199,12 +241,20 @@ MEASURES: Final[tuple[Spec, ...]] = (
     Spec("h2d_speed", "copies to the device", "GB/s", lambda f: f.h2d_speed()),
     _count("d2h", "copies to the host", lambda f: f.a.copies_of("d2h")),
     _share("d2h_time", "copies to the host run", lambda f: f.time(f.a.copies_of("d2h"))),
+    _rows("bounced", "copies to the device right after one to the host", "bounced"),
     _count("d2d", "copies on the device", lambda f: f.a.copies_of("d2d")),
     # Collectives.
     _count("collectives", "collectives", lambda f: f.a.comm_rows),
     _share("comm", "collectives run", lambda f: f.share(f.a.comm)),
     Spec("collective_elements", "mean collective", "elements", lambda f: f.collective_elements()),
-    Spec("small_collectives", "collectives under 1 MB", "count", lambda f: f.small_collectives()),
+    _rows("small_collectives", "collectives under 1 MB", "small collective"),
+    _rows(
+        "repeated_collectives",
+        "collectives repeated since the last optimizer step",
+        "repeated collective",
+    ),
+    # What the ops that issued the device's work tell of it, whenever they ran.
+    *(_work(key, label, of) for key, (label, of) in _WORK.items()),
 )
 
 KEYS: Final = tuple(spec.key for spec in MEASURES)

@@ -9,7 +9,7 @@ from typing import Literal
 from detector.region import Region
 
 Unit = Literal["share", "count", "us", "GB/s", "elements", "MB"]
-Kind = Literal["op", "kernel", "copy", "call", "frame", "annotation", "collective"]
+Kind = Literal["op", "launched", "kernel", "copy", "call", "frame", "annotation", "collective"]
 
 
 @dataclass(frozen=True)

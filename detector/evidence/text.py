@@ -12,7 +12,8 @@ from detector.evidence.sheet import Evidence, EvidenceRow, Item, Kind, Place
 
 _TITLES: Final[dict[Kind, str]] = {
     "kernel": "Kernels by device time",
-    "op": "Ops by own time (outermost op > op)",
+    "launched": "Ops by the device time they launched (outermost op > op)",
+    "op": "Ops by own host time (outermost op > op)",
     "copy": "Copies and memsets",
     "collective": "Collectives",
     "call": "Runtime calls by host time",
@@ -22,6 +23,7 @@ _TITLES: Final[dict[Kind, str]] = {
 # How soon a section's lines leave, per line, when the budget is short: lower stays longer.
 _WEIGHT: Final[dict[Kind, float]] = {
     "kernel": 1.0,
+    "launched": 1.2,
     "op": 1.0,
     "copy": 1.2,
     "collective": 1.2,

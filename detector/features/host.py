@@ -20,7 +20,6 @@ from detector.features.measure import (
     MedianLength,
     Ratio,
     Spent,
-    Values,
     mean,
     rate,
     time_share,
@@ -78,11 +77,6 @@ def loader_of(kind: str) -> Callable[[Activity], Int64]:
     return rows
 
 
-def log2_us(activity: Activity, rows: Int64) -> Values:
-    """log2 of the duration in us, at least 1 ns."""
-    return np.asarray(np.log2(np.maximum(activity.trace.dur[rows], 1) / NS_PER_US), np.float64)
-
-
 ROWS: Final[dict[str, Callable[[Activity], Int64]]] = {
     "op": lambda activity: activity.aten,
     "call": lambda activity: activity.of(*CALLS),
@@ -99,7 +93,6 @@ INTERVALS: Final[dict[str, Callable[[Activity], Intervals]]] = {
     "op time": lambda activity: activity.op_time,
     "call time": lambda activity: activity.call_time,
 }
-WEIGHTS: Final[dict[str, Callable[[Activity, Int64], Values]]] = {"log2(op us)": log2_us}
 
 
 # -- features ------------------------------------------------------------------------------------
@@ -153,7 +146,7 @@ FEATURES: Final = (
         Log(Ratio(Ratio(Covered("blank"), Count("op")), US)),
         "host",
     ),
-    Feature("op_us", "log2 us", "mean log duration of ops", mean("op", "log2(op us)"), "host"),
+    Feature("op_us", "log2 us", "mean log duration of ops", mean("op", "log2(us)"), "host"),
     Feature("op_rate", "log2 1/ms", "ops for each ms", rate("op"), "host"),
     Feature("call_rate", "log2 1/ms", "driver calls for each ms", rate("call"), "host"),
     Feature("frame_rate", "log2 1/ms", "Python frames for each ms", rate("frame"), "stacks"),

@@ -160,7 +160,7 @@ FEATURES: Final = (
             f"op_time_{kind}",
             "share",
             f"op time in {COUNTED[kind]}",
-            Ratio(Covered(f"op:{kind}"), Covered("op time")),
+            Ratio(Covered(f"op:{kind}"), Covered("op")),
             "host",
         )
         for kind in TIMED

@@ -1,8 +1,8 @@
 """The named sets, weights and scales that formulas speak of.
 
 "op:cat", "kernel:gemm", "copy:h2d", "call:alloc", "host:gc", "sync:scalar", "idle:loader" are the
-kinds of ``vocabulary`` and ``activity``; every other name is a function of a theme module, whose
-first line says what it holds.
+kinds of ``vocabulary`` and ``activity``; "from:SET" and "during:SET" the device work that a set
+issued; every other name is a function of a theme module, whose first line says what it holds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from detector.activity import IDLE_CAUSES, Activity
-from detector.features import comm, copies, device, host, mix, shapes
+from detector.features import comm, copies, device, host, mix, origin, shapes
 from detector.features.measure import Values
 from detector.intervals import Intervals
 from detector.trace import Int64
@@ -24,7 +24,11 @@ FAMILIES: Final[dict[str, Callable[[Activity, str], Int64]]] = {
     "copy": Activity.copies_of,
     "sync": Activity.syncs_of,
 }
-THEMES: Final = (device, host, copies, mix, comm, shapes)
+ORIGINS: Final[dict[str, Callable[[Activity, Int64], Int64]]] = {
+    "from": origin.issued_under,
+    "during": origin.launched_during,
+}
+THEMES: Final = (device, host, copies, mix, comm, shapes, origin)
 
 ROWS: Final[dict[str, Callable[[Activity], Int64]]] = {
     name: rows for theme in THEMES for name, rows in theme.ROWS.items()
@@ -33,7 +37,7 @@ INTERVALS: Final[dict[str, Callable[[Activity], Intervals]]] = {
     name: spans for theme in (device, host, copies, comm) for name, spans in theme.INTERVALS.items()
 }
 WEIGHTS: Final[dict[str, Callable[[Activity, Int64], Values]]] = {
-    name: weight for theme in (device, host, copies, comm) for name, weight in theme.WEIGHTS.items()
+    name: weight for theme in (device, copies, comm) for name, weight in theme.WEIGHTS.items()
 }
 SCALES: Final[dict[str, Callable[[Activity], float]]] = dict(device.SCALES)
 
@@ -43,6 +47,8 @@ def rows(activity: Activity, name: str) -> Int64:
     if name in ROWS:
         return ROWS[name](activity)
     family, _, kind = name.partition(":")
+    if family in ORIGINS:
+        return ORIGINS[family](activity, rows(activity, kind))
     return FAMILIES[family](activity, kind)
 
 

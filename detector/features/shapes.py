@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from detector import vocabulary
 from detector.activity import Activity
 from detector.features.measure import Count, Feature, Log1p, Ratio, count_share
 from detector.features.sequence import combined, distance
@@ -124,16 +125,31 @@ def repeated_casts(activity: Activity) -> Int64:
     return rows[(dims >= 0) & (back > 0) & (back <= RECENT)]
 
 
-def bias_before_norm(activity: Activity) -> Int64:
+def norm_after_bias(activity: Activity) -> Int64:
     """Batch norms right after a convolution with a bias."""
+    both, pair = _biased_pairs(activity)
+    return both[1:][pair]
+
+
+def bias_before_norm(activity: Activity) -> Int64:
+    """Convolutions with a bias right before a batch norm."""
+    both, pair = _biased_pairs(activity)
+    return both[:-1][pair]
+
+
+def _biased_pairs(activity: Activity) -> tuple[Int64, Bool]:
+    """Convolutions and batch norms, and for each but the last: biased, and a norm follows.
+
+    A bias is the third input, where the trace has shapes; where the backend adds it in a step of
+    its own (cuDNN, MIOpen) that addition shows it too.
+    """
     conv, norm = activity.ops("conv_call"), activity.ops("batch_norm_call")
     both = np.union1d(conv, norm)
-    with_bias = np.isin(
-        both, conv[_flags(activity, activity.trace.dims[conv], biased)], assume_unique=True
-    )
-    after = np.zeros(len(both), np.bool_)
-    after[1:] = with_bias[:-1]
-    return both[after & np.isin(both, norm, assume_unique=True)]
+    adding = activity.holders(activity.ops("add"), vocabulary.HOST["conv_call"])
+    shaped = conv[_flags(activity, activity.trace.dims[conv], biased)]
+    with_bias = np.isin(both, np.union1d(adding, shaped), assume_unique=True)
+    is_norm = np.isin(both, norm, assume_unique=True)
+    return both, with_bias[:-1] & is_norm[1:]
 
 
 ROWS: Final[dict[str, Callable[[Activity], Int64]]] = {
@@ -143,7 +159,8 @@ ROWS: Final[dict[str, Callable[[Activity], Int64]]] = {
     "cast up": casts_up,
     "cast down": casts_down,
     "repeated cast": repeated_casts,
-    "norm after biased conv": bias_before_norm,
+    "norm after biased conv": norm_after_bias,
+    "biased conv before norm": bias_before_norm,
 }
 
 FEATURES: Final = (
@@ -188,6 +205,6 @@ FEATURES: Final = (
         "share",
         "batch norms right after a convolution with a bias",
         count_share("norm after biased conv", "op:batch_norm_call"),
-        "shapes",
+        "host",
     ),
 )

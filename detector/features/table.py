@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from detector.features import comm, copies, device, host, mix, shapes
+from detector.features import comm, copies, device, host, mix, origin, shapes
 from detector.features.measure import Feature
 
 FEATURES: Final[tuple[Feature, ...]] = (
@@ -14,6 +14,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
     *mix.FEATURES,
     *comm.FEATURES,
     *shapes.FEATURES,
+    *origin.FEATURES,
 )
 
 # Each feature is given four times: as it is in the window; in the wide window around it; against

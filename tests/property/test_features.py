@@ -35,7 +35,7 @@ def ops_of(kind: str) -> Twin:
 
 
 def op_time_of(kind: str) -> Twin:
-    return lambda w: over(w.covered(w.slow.ops(kind)), w.covered(w.slow.op_time))
+    return lambda w: over(w.covered(w.slow.ops(kind)), w.covered(w.slow.op))
 
 
 def kernels_of(kind: str) -> Twin:
@@ -88,12 +88,6 @@ def chained(w: Look) -> float:
     return over(w.spent(chain), w.spent(rows))
 
 
-def chained_ops(w: Look) -> float:
-    pointwise = w.slow.ops("pointwise")
-    chain = w.slow.third_in_a_row(w.slow.top, lambda r: r in pointwise)
-    return over(w.count(chain), w.count(w.slow.top))
-
-
 def per_work(rows: Callable[[SlowTrace], list[Row]]) -> Twin:
     return lambda w: log1p(over(w.count(rows(w.slow)), w.count(w.slow.work)))
 
@@ -120,11 +114,28 @@ def loop(key: Callable[[Row], object]) -> Twin:
     return twin
 
 
-def single(w: Look) -> float:
-    slow = w.slow
-    rows = slow.inside(slow.top, slow.host("optimizer_step"))
+def in_optimizer(slow: SlowTrace) -> list[Row]:
+    return slow.inside(slow.top, slow.host("optimizer_step"))
+
+
+def single(slow: SlowTrace) -> list[Row]:
     each = slow.ops("single_tensor") + slow.ops("pointwise")
-    return over(w.count([r for r in rows if r in each]), w.count(rows))
+    return [r for r in in_optimizer(slow) if r in each]
+
+
+def chain_of_ops(slow: SlowTrace) -> list[Row]:
+    pointwise = slow.ops("pointwise")
+    return slow.third_in_a_row(slow.top, lambda r: r in pointwise)
+
+
+def issued(ops: Callable[[SlowTrace], list[Row]]) -> Twin:
+    return lambda w: over(w.covered(w.slow.issued_under(ops(w.slow))), w.covered(w.slow.run))
+
+
+def launched_in(kind: str) -> Twin:
+    return lambda w: over(
+        w.covered(w.slow.launched_during(w.slow.host(kind))), w.covered(w.slow.run)
+    )
 
 
 def of_sized(rows: Callable[[SlowTrace], list[Row]]) -> Twin:
@@ -195,6 +206,26 @@ DEVICE: dict[str, Twin] = {
     "silent_ops": lambda w: w.share(w.slow.silent()),
     "alloc_rate": lambda w: log1p(over(w.count(w.slow.calls("alloc")), w.count(w.slow.launch))),
 }
+WORK: dict[str, Twin] = {
+    **{
+        f"work_{kind}": issued(lambda s, kind=kind: s.ops(kind))
+        for kind in (
+            "matmul bmm softmax math_attention fused_attention batch_norm dropout pointwise "
+            "copy_op cat to zero factory foreach"
+        ).split()
+    },
+    "work_chained_ops": issued(chain_of_ops),
+    "work_casts": issued(lambda s: s.casts()),
+    "work_select": issued(lambda s: s.dense_selects()),
+    "work_optimizer_single": issued(single),
+    "work_backward": issued(lambda s: s.host("backward")),
+    "work_optimizer": launched_in("optimizer_step"),
+    "work_zero_grad": launched_in("zero_grad"),
+    "work_unlinked": lambda w: over(
+        w.covered([r for r in w.slow.work if r.op < 0]), w.covered(w.slow.run)
+    ),
+}
+DEVICE["work_unlinked"] = WORK["work_unlinked"]
 EVERYWHERE = ("busy", "compute", "idle_longest", *(f"idle_{cause}" for cause in IDLE_CAUSES))
 
 HOST: dict[str, Twin] = {
@@ -221,7 +252,7 @@ HOST: dict[str, Twin] = {
     "loop": loop(lambda r: r.name),
     "novel": lambda w: over(w.count(w.slow.novel()), w.count(w.slow.top)),
     "selects_dense": lambda w: over(w.count(w.slow.dense_selects()), w.count(w.slow.top)),
-    "chained_ops": chained_ops,
+    "chained_ops": lambda w: over(w.count(chain_of_ops(w.slow)), w.count(w.slow.top)),
     "needless_graph": lambda w: over(
         w.count(w.slow.unless_backward([r for r in w.slow.op if r.sequence >= 0])),
         w.count(w.slow.op),
@@ -232,11 +263,14 @@ HOST: dict[str, Twin] = {
     "optimizer_ops": lambda w: over(
         w.count(w.slow.inside(w.slow.top, w.slow.host("optimizer_step"))), w.count(w.slow.top)
     ),
-    "optimizer_single": single,
+    "optimizer_single": lambda w: over(w.count(single(w.slow)), w.count(in_optimizer(w.slow))),
     "zero_grad_fills": lambda w: over(
         w.count(w.slow.inside(w.slow.ops("zero"), w.slow.host("zero_grad"))), w.count(w.slow.op)
     ),
     "casts": lambda w: over(w.count(w.slow.casts()), w.count(w.slow.op)),
+    "norm_after_bias": lambda w: over(
+        w.count([norm for _, norm in w.slow.biased_pairs()]), w.count(w.slow.ops("batch_norm_call"))
+    ),
 }
 
 ALWAYS: dict[str, Twin] = {
@@ -281,11 +315,18 @@ SHAPES: dict[str, Twin] = {
     ),
     "casts_down": lambda w: log1p(over(w.count(w.slow.casts("float")), w.count(w.slow.top))),
     "casts_repeated": lambda w: over(w.count(w.slow.repeated_casts()), w.count(w.slow.op)),
-    "norm_after_bias": lambda w: over(
-        w.count(w.slow.norms_after_bias()), w.count(w.slow.ops("batch_norm_call"))
-    ),
 }
-TWINS: dict[str, Twin] = {**DEVICE, **HOST, **ALWAYS, **STACKS, **SHAPES}
+WORK |= {
+    "work_bias_before_norm": issued(lambda s: [conv for conv, _ in s.biased_pairs()]),
+    "work_norm_after_bias": issued(lambda s: [norm for _, norm in s.biased_pairs()]),
+    "work_conv_bias": lambda w: over(w.covered(w.slow.conv_bias()), w.covered(w.slow.run)),
+}
+SHAPES |= {
+    "work_matmul_misaligned": issued(lambda s: s.misaligned()),
+    "work_cat_appends": issued(lambda s: s.appends()),
+    "work_casts_repeated": issued(lambda s: s.repeated_casts()),
+}
+TWINS: dict[str, Twin] = {**WORK, **DEVICE, **HOST, **ALWAYS, **STACKS, **SHAPES}
 
 
 def has(slow: SlowTrace, name: str) -> bool:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from detector.activity import Activity
 from detector.evidence import SourceLine, gather, visible, words
-from detector.evidence.fields import parse_dims
 from detector.evidence.listing import around, nearest
 from detector.evidence.measures import KEYS
 from detector.region import Region
@@ -85,15 +84,15 @@ def test_starved_kernels_are_those_launched_onto_an_idle_device():
     assert evidence_of(trace, 0, 200).value("starved") == pytest.approx(2 / 3)
 
 
-def test_runs_of_light_kernels():
+def test_runs_of_light_kernels_count_from_the_third_on():
     light, heavy = "elementwise_kernel", "sgemm"
-    names = [light, light, light, heavy, light, light]
+    names = [light, light, light, light, heavy, light, light]
     trace = trace_of(
         *(kernel(name, 10 * i, 10) for i, name in enumerate(names)),
-        op("aten::mm", 0, 60),
+        op("aten::mm", 0, 70),
         steps=[(0, 100)],
     )
-    assert evidence_of(trace, 0, 100).value("chained") == pytest.approx(0.5)
+    assert evidence_of(trace, 0, 100).value("chained") == pytest.approx(2 / 7)
 
 
 def test_a_trace_of_nothing_but_kernels_has_evidence():
@@ -104,19 +103,24 @@ def test_a_trace_of_nothing_but_kernels_has_evidence():
     assert "gemm" in evidence.text()
 
 
-@pytest.mark.parametrize(
-    ("text", "sides"),
-    [
-        ("[[8, 3], []]", [[8, 3], []]),
-        ("[]", []),
-        ("[[[2, 3], [4]], [1]]", [[2, 3, 4], [1]]),
-        ("", []),
-        ("[[-1, 5", [[-1, 5]]),
-        ("nonsense ]]]", []),
-    ],
-)
-def test_dims_are_read_whatever_they_hold(text: str, sides: list[list[int]]):
-    assert parse_dims(text) == sides
+def test_what_a_device_region_runs_is_told_by_the_ops_that_asked_for_it():
+    trace = trace_of(
+        op("aten::to", 0, 40),
+        op("aten::_to_copy", 5, 30),
+        launch(10, 5, corr=1),
+        op("aten::relu", 50, 20),
+        launch(55, 5, corr=2),
+        kernel("elementwise_kernel", 500, 30, corr=1),
+        kernel("elementwise_kernel", 530, 10, corr=2),
+        kernel("elementwise_kernel", 540, 10),  # nobody asked
+        steps=[(0, 600)],
+    )
+    evidence = evidence_of(trace, 500, 600, "gpu")
+    told = {item.name: item.share for item in evidence.of("launched")}
+    assert told == {"aten::to > aten::_to_copy": 0.3, "aten::relu": 0.1}
+    assert evidence.value("work_cast") == pytest.approx(0.6)
+    assert evidence.value("work_pointwise") == pytest.approx(0.2)
+    assert evidence.value("work_unlinked") == pytest.approx(0.2)
 
 
 # -- names -----------------------------------------------------------------------------------------

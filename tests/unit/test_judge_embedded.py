@@ -61,14 +61,14 @@ def copied(model_file: Path, tmp_path: Path) -> Path:
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def pieces(line: str, section: str = "Ops by own time (outermost op > op):") -> list[str]:
+def pieces(line: str, section: str = "Ops by own host time (outermost op > op):") -> list[str]:
     """How one line of a section reads."""
     return next(tokens._lines(f"{section}\n{line}"))
 
 
 def test_a_line_reads_as_section_numbers_and_words():
     assert pieces('"aten::item > aten::_local_scalar_dense" x12 31.2% [2.0%], each 402 µs') == [
-        "s:Ops by own time",
+        "s:Ops by own host time",
         "c:8",
         "v:%:10",
         "r:%:4",

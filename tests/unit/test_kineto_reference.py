@@ -11,7 +11,6 @@ import pytest
 
 from detector.kineto import read
 from detector.trace import Cat, Trace
-
 from tests.reference_reader import read_rows
 
 TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from functools import cache
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ Event = dict[str, Any]
 DEVICE_CATS = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}
 
 
-@cache
+@lru_cache(maxsize=8)
 def _made(pattern: str | None, workload: str, device: str, seed: int) -> tuple[list[Event], Label]:
     trace, label = simulate(pattern, workload, device, seed)
     return trace["traceEvents"], label
@@ -66,17 +67,32 @@ def _inside(events: list[Event], label: Label, pattern: str) -> list[Event]:
 
 
 # -- every pattern, every workload, every device -------------------------------------------------
-ROUNDS = [
+ROUNDS: list[tuple[str | None, str, str]] = [
     (pattern, fault.workloads[i % len(fault.workloads)], list(DEVICES)[i % len(DEVICES)])
     for i, (pattern, fault) in enumerate(FAULTS.items())
 ]
-HEALTHY = [(None, w, list(DEVICES)[i % len(DEVICES)]) for i, w in enumerate(WORKLOADS)]
+HEALTHY: list[tuple[str | None, str, str]] = [
+    (None, w, list(DEVICES)[i % len(DEVICES)]) for i, w in enumerate(WORKLOADS)
+]
 
 
-def _any_seed(pattern: str | None, workload: str, device: str) -> tuple[list[Event], Label]:
-    return (
-        _made(None, workload, device, 3) if pattern is None else _first(pattern, device, workload)
-    )
+@dataclass(frozen=True)
+class Made:
+    """One round: what was asked for, and what came."""
+
+    pattern: str | None
+    workload: str
+    device: str
+    events: list[Event]
+    label: Label
+
+
+@pytest.fixture(scope="module", params=[*HEALTHY, *ROUNDS], ids=lambda p: "-".join(map(str, p)))
+def made(request: pytest.FixtureRequest) -> Made:
+    pattern, workload, device = request.param
+    if pattern is None:
+        return Made(None, workload, device, *_made(None, workload, device, 3))
+    return Made(pattern, workload, device, *_first(pattern, device, workload))
 
 
 def test_the_table_covers_the_taxonomy() -> None:
@@ -86,18 +102,16 @@ def test_the_table_covers_the_taxonomy() -> None:
     assert {w for f in FAULTS.values() for w in f.workloads} <= set(WORKLOADS)
 
 
-@pytest.mark.parametrize(("pattern", "workload", "device"), [*HEALTHY, *ROUNDS])
-def test_what_holds_of_every_trace(pattern: str | None, workload: str, device: str) -> None:
-    events, label = _any_seed(pattern, workload, device)
-    checked(label)
-    assert label.quality == ("good" if pattern is None else "bad")
-    assert pattern is None or pattern in label.patterns
-    _kernels_follow_their_launches(events)
-    _streams_run_in_order(events)
-    _host_rows_nest(events)
-    _regions_lie_inside(events, label)
-    steps = [n for n in _names(events) if n.startswith("ProfilerStep#")]
-    assert len(set(steps)) in (0, label.parameters["steps"])  # some programs mark no steps
+def test_what_holds_of_every_trace(made: Made) -> None:
+    checked(made.label)
+    assert made.label.quality == ("good" if made.pattern is None else "bad")
+    assert made.pattern is None or made.pattern in made.label.patterns
+    _kernels_follow_their_launches(made.events)
+    _streams_run_in_order(made.events)
+    _host_rows_nest(made.events)
+    _regions_lie_inside(made.events, made.label)
+    steps = [n for n in _names(made.events) if n.startswith("ProfilerStep#")]
+    assert len(set(steps)) in (0, made.label.parameters["steps"])  # some programs mark no steps
 
 
 def _kernels_follow_their_launches(events: list[Event]) -> None:
@@ -141,18 +155,16 @@ def _regions_lie_inside(events: list[Event], label: Label) -> None:
         assert first - 1 <= region.start_us < region.end_us <= last + 1
 
 
-@pytest.mark.parametrize(("pattern", "workload", "device"), ROUNDS)
-def test_no_name_gives_the_answer_away(pattern: str | None, workload: str, device: str) -> None:
-    events, label = _any_seed(pattern, workload, device)
-    words = {e["name"] for e in events}
-    words |= {v for e in events for v in e.get("args", {}).values() if isinstance(v, str)}
+def test_no_name_gives_the_answer_away(made: Made) -> None:
+    words = {e["name"] for e in made.events}
+    words |= {v for e in made.events for v in e.get("args", {}).values() if isinstance(v, str)}
     text = json.dumps(sorted(words)).lower()
     for other in PATTERNS:
         for spelling in (other.id, other.id.replace("-", "_"), other.id.replace("-", " ")):
             assert spelling not in text
     assert not re.search(r"\b(fault|label|anomal)|inject|anti.?pattern|simulat", text)
-    assert label.origin == "simulated"
-    assert label.device == f"simulated:{device}"
+    assert made.label.origin == "simulated"
+    assert made.label.device == f"simulated:{made.device}"
 
 
 def test_the_trace_itself_says_that_it_is_simulated() -> None:
@@ -175,10 +187,12 @@ def test_a_pattern_that_a_workload_cannot_show_is_refused() -> None:
     assert workloads_for("comm-straggler") == ()
 
 
-@pytest.mark.parametrize(("pattern", "workload", "device"), ROUNDS[::2])
-def test_a_fault_costs_time_over_its_twin(pattern: str, workload: str, device: str) -> None:
-    _, label = _any_seed(pattern, workload, device)
-    _, twin = _made(None, workload, device, label.seed)
+def test_a_fault_costs_time_over_its_twin(made: Made) -> None:
+    label = made.label
+    if made.pattern is None:
+        assert label.parameters["added_share"] == 0
+        return
+    _, twin = _made(None, made.workload, made.device, label.seed)
     assert twin.pair == label.pair
     assert twin.step_us == label.parameters["healthy_step_us"]
     assert label.parameters["added_share"] >= 0.01
@@ -233,12 +247,13 @@ def test_a_broken_graph_has_several_regions() -> None:
         assert ("Torch-Compiled Region: 1/0" in _names(events)) == several
 
 
-@pytest.mark.parametrize("pattern", FOOTPRINTS)
-def test_the_footprint_lies_in_the_regions(pattern: str) -> None:
-    workload, device = next((w, d) for p, w, d in ROUNDS if p == pattern)
-    known = device in ("V100", "RTX2080Ti", "A100")  # the patterns above name their kernels
-    events, label = _first(pattern, device, workload) if known else _first(pattern)
-    assert any(re.search(FOOTPRINTS[pattern], n) for n in _names(_inside(events, label, pattern)))
+def test_the_footprint_lies_in_the_regions(made: Made) -> None:
+    named = made.device in ("V100", "RTX2080Ti", "A100")  # the table names kernels of these
+    if made.pattern not in FOOTPRINTS:
+        return
+    events, label = (made.events, made.label) if named else _first(made.pattern)
+    inside = _names(_inside(events, label, made.pattern))
+    assert any(re.search(FOOTPRINTS[made.pattern], n) for n in inside)
 
 
 def test_a_readback_is_an_item_a_copy_and_a_wait() -> None:

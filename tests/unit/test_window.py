@@ -106,6 +106,19 @@ def test_the_final_synchronise_and_the_frames_around_everything_are_not_judged()
     assert (judged.start, judged.end) == (100_000, 172_000)
 
 
+def test_set_up_before_the_first_launch_is_not_judged() -> None:
+    trace = trace_of(
+        op("aten::empty", 0, 900),
+        call("cudaMalloc", 10, 800),
+        op("aten::mm", 1_000, 40),
+        launch(1_005, 5, corr=1),
+        kernel("sgemm", 1_012, 60, corr=1),
+    )
+    judged = judge_time(trace)
+    assert (judged.start, judged.end) == (1_005_000, 1_072_000)
+    assert "set-up before the first launch is not judged" in judged.warnings
+
+
 def test_a_trace_of_frames_alone_has_a_span() -> None:
     judged = judge_time(trace_of(python("a.py(1): f", 10, 20)))
     assert (judged.start, judged.end) == (10_000, 30_000)
