@@ -4,7 +4,8 @@
 
 The folder gets ``traces/`` (the simulated ones; recorded ones stay where they are),
 ``windows.parquet``, ``evidence.parquet``, and last ``manifest.json``: its presence says that the
-build finished. The same seed gives the same rows.
+build finished. The same seed gives the same rows. A build that was killed goes on where it stood
+when it is started again, unless the benchmark or the simulator has changed since.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ from rich.progress import track
 
 from dataset import labels
 from dataset.tables import Tables, tables
-from detector.config import CONF_DIR
+from detector.config import CONF_DIR, checked
 from detector.features import COLUMNS
+from detector.output import told
 
 HERE = Path(__file__).resolve().parent
+UNFINISHED = "unfinished.json"  # lies in the folder while a build runs
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,11 @@ def _simulated(plan: dict[str, Any], folder: Path) -> Iterator[Unit]:
         yield Unit(f"simulated/{i:05d}", str(folder), (pattern, workload, device, seed))
 
 
+def trace_of(unit: Unit) -> Path:
+    """Where a unit's trace lies, or goes."""
+    return Path(unit.folder) / f"{unit.name.split('/')[-1]}{labels.TRACE_SUFFIX}"
+
+
 Built = tuple[str, Tables, dict[str, Any]]
 
 
@@ -76,8 +84,8 @@ def build_unit(unit: Unit) -> Built | None:
     """Make (if need be) and read one trace; None where the fault would cost next to nothing."""
     from dataset.simulate import TooFaint
 
-    trace = Path(unit.folder) / f"{unit.name.split('/')[-1]}{labels.TRACE_SUFFIX}"
-    if unit.recipe is not None:
+    trace = trace_of(unit)
+    if unit.recipe is not None and not labels.label_path(trace).is_file():
         try:
             _simulate(unit.recipe, trace)
         except TooFaint:
@@ -96,14 +104,20 @@ def _simulate(recipe: tuple[str | None, str, str, int], trace: Path) -> None:
     content, label = simulate(*recipe)
     text = json.dumps(content, separators=(",", ":")).encode()
     trace.write_bytes(gzip.compress(text, 5, mtime=0))
-    labels.write(label, labels.label_path(trace))
+    # The label comes last and whole: it says that the trace is there, should the build be killed.
+    labels.write(label, trace.with_suffix(".draft")).replace(labels.label_path(trace))
 
 
 def build(benchmark: dict[str, Any], out: Path, workers: int) -> dict[str, Any]:
-    """Build everything into ``out``; returns the manifest."""
+    """Build everything into ``out``; returns the manifest.
+
+    Raises FileNotFoundError, LabelError (also for two traces of one name), TraceError.
+    """
+    work = list(units(benchmark, out))
+    _check_names(work)
     (out / "traces").mkdir(parents=True, exist_ok=True)
     (out / "manifest.json").unlink(missing_ok=True)
-    work = list(units(benchmark, out))
+    _begin(benchmark, work, out)
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
         done = pool.imap(build_unit, work, chunksize=4)
         seen = track(done, "building", len(work), disable=not sys.stderr.isatty())
@@ -118,13 +132,37 @@ def build(benchmark: dict[str, Any], out: Path, workers: int) -> dict[str, Any]:
         ),
     }
     (out / "manifest.json").write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+    (out / UNFINISHED).unlink()
     return manifest
+
+
+def _check_names(work: list[Unit]) -> None:
+    """Tables tell traces apart by their names."""
+    if not work:
+        raise labels.LabelError("a benchmark without traces")
+    name, count = Counter(unit.name for unit in work).most_common(1)[0]
+    if count > 1:
+        raise labels.LabelError(f"{count} recorded traces are called {name}")
+
+
+def _begin(benchmark: dict[str, Any], work: list[Unit], out: Path) -> None:
+    """Drop the simulated traces in ``out`` unless a killed build of the same left them."""
+    sources = sorted((HERE / "simulate").glob("*.py"))
+    code = sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+    plan = json.dumps({"benchmark": benchmark, "simulator": code}, sort_keys=True)
+    file = out / UNFINISHED
+    if not file.is_file() or file.read_text() != plan:
+        for unit in work:
+            if unit.recipe is not None:
+                labels.label_path(trace_of(unit)).unlink(missing_ok=True)
+    file.write_text(plan)
 
 
 def _write_tables(made: list[Built], out: Path) -> None:
     import pandas as pd
-    from datasets import Dataset
+    from datasets import Dataset, disable_progress_bars
 
+    disable_progress_bars()
     windows = pd.DataFrame([row for _, t, _ in made for row in t.windows])
     matrix = np.concatenate([t.matrix for _, t, _ in made if len(t.windows)])
     features = pd.DataFrame(matrix, columns=list(COLUMNS))
@@ -135,14 +173,22 @@ def _write_tables(made: list[Built], out: Path) -> None:
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="build")
-def main(config: DictConfig) -> None:
-    """Entry point."""
+def run(config: DictConfig) -> None:
+    """Build what Hydra composed."""
     plain = OmegaConf.to_container(config, resolve=True)
     assert isinstance(plain, dict)
     out = Path(hydra.utils.to_absolute_path(str(plain["out"])))
-    manifest = build(plain["benchmark"], out, int(plain["workers"]))
+    with told(labels.LabelError):
+        manifest = build(plain["benchmark"], out, int(plain["workers"]))
     counts = Counter(t["quality"] for t in manifest["traces"])
     print(f"{len(manifest['traces'])} traces ({dict(counts)}) -> {out}")
+
+
+def main() -> None:
+    """Entry point; exits 2 with one line where a setting or a labelled trace does not fit."""
+    with told():
+        checked("build", sys.argv[1:])
+    run()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """A labelled trace as training rows: its windows with their features, its regions with evidence.
 
 Labels of windows are weak at the edges, so a window carries the share of it that a labelled
-region covers, per side; what to do with a half-covered window is the trainer's choice. Rows never
-hold the trace's file name, markers or anything that names the fault beside the label itself.
+region covers, per side; what to do with a half-covered window is the trainer's choice. What a model
+learns from (features, text, numbers) never holds the trace's name, markers or anything else that
+names the fault.
 """
 
 from __future__ import annotations
@@ -15,19 +16,20 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from dataset.labels import Label, LabelRegion
-from detector import cost, features, kineto
+from dataset.labels import Label, LabelError, LabelRegion
+from detector import cost, features, guards, kineto
 from detector.activity import Activity
 from detector.evidence import gather
 from detector.intervals import Intervals
 from detector.judge import dense, embedded
 from detector.region import Region
 from detector.taxonomy import BY_ID, CLASSES, NONE, Side
-from detector.trace import NS_PER_US
+from detector.trace import NS_PER_US, Int64
 from detector.window import ByStep, Judged, Window, judge_time
 
 SIDES: tuple[Side, ...] = ("cpu", "gpu")
 COVERED = 0.1  # a window this far inside a labelled region belongs to it
+FILLED = 0.5  # a step with so many faulty windows is faulty as a whole
 STARVED = 0.3  # share of an unlabelled window that the device idles for the host's sake
 PER_PATTERN = 3  # evidence rows per pattern and trace: one trace must not fill the set
 UNSUSPICIOUS = 3  # evidence rows per trace from places without a fault
@@ -43,21 +45,27 @@ class Tables:
 
 
 def tables(trace_file: Path, label: Label, name: str) -> Tables:
-    """Read one labelled trace into rows. ``name`` identifies the trace within the benchmark."""
+    """Read one labelled trace into rows. ``name`` identifies the trace within the benchmark.
+
+    Raises TraceError, and LabelError where the label names a pattern that the taxonomy lacks.
+    """
+    if foreign := [p for p in label.patterns if p not in BY_ID]:
+        raise LabelError(f"{trace_file}: labelled {foreign[0]!r}, which is no pattern")
     trace = kineto.read(trace_file)
     activity, judged = Activity(trace), judge_time(trace)
     windows = ByStep()(judged)
     matrix = features.extract(activity, judged, windows)
     overlap = {side: _overlaps(windows, label.regions, side) for side in SIDES}
-    unknown = _unknown(activity, windows, overlap)
+    covered = {s: _covered(windows, [r for r in label.regions if r.side == s]) for s in SIDES}
+    unknown = _unknown(activity, judged, windows, overlap)
     rows = [
         {
             "trace": name,
             **_about(label),
             "start_us": w.start / NS_PER_US,
             "end_us": w.end / NS_PER_US,
-            "cpu": float(overlap["cpu"][i].sum()),
-            "gpu": float(overlap["gpu"][i].sum()),
+            "cpu": float(covered["cpu"][i]),
+            "gpu": float(covered["gpu"][i]),
             "pattern": _main_pattern(overlap, i),
         }
         for i, w in enumerate(windows)
@@ -105,34 +113,46 @@ def _overlaps(
     windows: Sequence[Window], regions: Sequence[LabelRegion], side: Side
 ) -> npt.NDArray[np.float64]:
     """float64[windows, classes]: the share of each window that each pattern's regions cover."""
-    start = np.array([w.start for w in windows], np.int64)
-    end = np.array([w.end for w in windows], np.int64)
     shares = np.zeros((len(windows), len(CLASSES)))
     for pattern in {r.pattern for r in regions if r.side == side}:
         mine = [r for r in regions if r.pattern == pattern and r.side == side]
-        spans = Intervals.union(
-            np.array([round(r.start_us * NS_PER_US) for r in mine], np.int64),
-            np.array([round(r.end_us * NS_PER_US) for r in mine], np.int64),
-        )
-        shares[:, CLASSES.index(pattern)] = spans.covered(start, end) / np.maximum(end - start, 1)
+        shares[:, CLASSES.index(pattern)] = _covered(windows, mine)
     return shares
 
 
-def _unknown(
-    activity: Activity, windows: Sequence[Window], overlap: dict[Side, npt.NDArray[np.float64]]
-) -> npt.NDArray[np.bool_]:
-    """Windows without a label in which the host starves the device all the same.
+def _covered(windows: Sequence[Window], regions: Sequence[LabelRegion]) -> npt.NDArray[np.float64]:
+    """float64[windows]: the share of each window that lies in any of these regions."""
+    start = np.array([w.start for w in windows], np.int64)
+    end = np.array([w.end for w in windows], np.int64)
+    spans = Intervals.union(
+        np.array([round(r.start_us * NS_PER_US) for r in regions], np.int64),
+        np.array([round(r.end_us * NS_PER_US) for r in regions], np.int64),
+    )
+    return np.asarray(spans.covered(start, end) / np.maximum(end - start, 1))
 
-    A program has problems beside the one that was put in. Nobody looked at these, so they are
-    neither healthy nor faulty: left out.
+
+def _unknown(
+    activity: Activity,
+    judged: Judged,
+    windows: Sequence[Window],
+    overlap: dict[Side, npt.NDArray[np.float64]],
+) -> npt.NDArray[np.bool_]:
+    """Windows that are neither healthy nor faulty, and left out.
+
+    Where the trace cannot show the labelled pattern; and where nothing is labelled but the host
+    starves the device all the same: a program has problems beside the one that was put in, and
+    nobody looked at these.
     """
+    hidden = [CLASSES.index(pattern) for pattern in guards.blind(activity, judged)]
+    invisible = (overlap["cpu"] + overlap["gpu"])[:, hidden].sum(axis=1) > 0
     if not activity.has_device:
-        return np.zeros(len(windows), np.bool_)
+        return np.asarray(invisible)
     start = np.array([w.start for w in windows], np.int64)
     end = np.array([w.end for w in windows], np.int64)
     starving = cost.claim(activity, "host-launch-bound").intervals.covered(start, end)
     free = overlap["cpu"].sum(axis=1) + overlap["gpu"].sum(axis=1) == 0
-    return np.asarray(free & (starving > STARVED * np.maximum(end - start, 1)))
+    starved = free & (starving > STARVED * np.maximum(end - start, 1))
+    return np.asarray(invisible | starved)
 
 
 def _main_pattern(overlap: dict[Side, npt.NDArray[np.float64]], i: int) -> str:
@@ -146,39 +166,51 @@ def _regions(
     unknown: npt.NDArray[np.bool_],
     seed: int,
 ) -> Iterator[tuple[Region, str]]:
-    """Regions as a perfect flagger would cut them, and some places without a fault."""
+    """Regions as a perfect flagger would cut them, whole steps that a fault fills, and healthy
+    places of any length up to a step."""
     random = np.random.default_rng(seed)
     for side in SIDES:
         for j in np.flatnonzero(overlap[side].max(axis=0, initial=0.0) >= COVERED):
-            hot = np.flatnonzero(overlap[side][:, j] >= COVERED)
-            runs = _runs(windows, hot)
-            for k in random.permutation(len(runs))[:PER_PATTERN]:
-                yield _region(windows, runs[k], side), CLASSES[j]
+            hot = np.flatnonzero((overlap[side][:, j] >= COVERED) & ~unknown)
+            runs = _some(_runs(windows, hot), PER_PATTERN, random)
+            runs += _some(_filled_steps(windows, hot), PER_PATTERN - 1, random)
+            for run in runs:
+                yield _region(windows, run, side), CLASSES[j]
     clean = np.flatnonzero(overlap["cpu"].sum(axis=1) + overlap["gpu"].sum(axis=1) == 0)
     clean = clean[~unknown[clean]]
-    runs = _runs(windows, clean)
-    for k in random.permutation(len(runs))[:UNSUSPICIOUS]:
-        first = int(random.integers(len(runs[k])))
-        length = int(random.integers(1, 5))
-        yield (
-            _region(windows, runs[k][first : first + length], SIDES[int(random.integers(2))]),
-            NONE,
-        )
+    for run in _some(_runs(windows, clean), UNSUSPICIOUS, random):
+        first = int(random.integers(len(run)))
+        length = int(random.integers(1, 9))
+        side = SIDES[int(random.integers(2))]
+        yield _region(windows, run[first : first + length], side), NONE
 
 
-def _runs(windows: Sequence[Window], chosen: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+def _some(runs: list[Int64], most: int, random: np.random.Generator) -> list[Int64]:
+    return [runs[k] for k in random.permutation(len(runs))[:most]]
+
+
+def _filled_steps(windows: Sequence[Window], hot: Int64) -> list[Int64]:
+    """All windows of each step of which at least ``FILLED`` are hot."""
+    steps = np.array([_step(w) for w in windows])
+    return [
+        np.flatnonzero(steps == step)
+        for step in np.unique(steps[hot])
+        if step >= 0 and (steps[hot] == step).sum() >= FILLED * (steps == step).sum()
+    ]
+
+
+def _runs(windows: Sequence[Window], chosen: Int64) -> list[Int64]:
     """Neighbouring windows of one step."""
     if not len(chosen):
         return []
-    steps = np.array([-1 if windows[i].step is None else windows[i].step for i in chosen])
+    steps = np.array([_step(windows[i]) for i in chosen])
     cut = np.flatnonzero((np.diff(chosen) > 1) | (np.diff(steps) != 0)) + 1
     return np.split(chosen, cut)
 
 
-def _region(windows: Sequence[Window], run: npt.NDArray[np.int64], side: Side) -> Region:
+def _step(window: Window) -> int:
+    return -1 if window.step is None else window.step
+
+
+def _region(windows: Sequence[Window], run: Int64, side: Side) -> Region:
     return Region(windows[int(run[0])].start, windows[int(run[-1])].end, 1.0, side)
-
-
-def unknown_patterns(label: Label) -> list[str]:
-    """Patterns of a label that the taxonomy does not hold."""
-    return [p for p in label.patterns if p not in BY_ID]

@@ -70,6 +70,15 @@ def compose(name: str, overrides: Sequence[str] = (), config_dir: Path | None = 
     return Config(name, values)
 
 
+def checked(name: str, words: Sequence[str]) -> None:
+    """Refuse what ``compose`` refuses before Hydra's own entry point says it in many lines.
+
+    Options of Hydra itself (``--cfg``, ``--multirun``) are left to it.
+    """
+    if not any(word.startswith("-") for word in words):
+        compose(name, words)
+
+
 def groups(config_dir: Path = CONF_DIR) -> dict[str, tuple[str, ...]]:
     """Each group of settings and its options, as they lie in ``conf/``."""
     folders = sorted(d for d in config_dir.iterdir() if d.is_dir() and not d.name.startswith("_"))

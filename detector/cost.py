@@ -18,13 +18,18 @@ import numpy as np
 
 from detector import vocabulary
 from detector.activity import Activity
+from detector.features.device import blocking, multiprocessors
 from detector.intervals import EMPTY, Intervals
 from detector.trace import Bool, Cat, Int64
 
 SMALL_COPY_BYTES: Final = 64 * 1024
 SMALL_COLLECTIVE_BYTES: Final = 1 << 20
+SCALAR_BYTES: Final = 16  # one value, of the widest type there is
+FACTORY_REACH_NS: Final = 1_000_000  # a tensor that is moved at once was made for it
+CHAIN: Final = 3  # pointwise kernels in a row that are worth fusing
 LOOP_ROUNDS: Final = 10  # as many repeats of one op make a loop
 LONG_OP_NS: Final = 200_000  # an op that only dispatches is shorter
+FALLBACK_SHARE: Final = 0.2  # of a trip to the host and back, spent in an op there
 LONG_PAUSE_NS: Final = 1_000_000  # a shorter host gap is ordinary interpreter time
 
 # The share of the claimed time that the fix gives back, where it cannot be measured.
@@ -37,7 +42,6 @@ WEIGHTS: Final[dict[str, float]] = {
     "compute-unfused-attention": 0.6,  # the fused op spares the score matrix's traffic
     "compute-unfused-elementwise": 0.6,  # a chain of three reads and writes once instead of thrice
     "compute-single-tensor-optimizer": 0.7,  # the arithmetic stays, the many launches go
-    "comm-missing-no-sync": 0.5,  # of two rounds, one
     "comm-small-collectives": 0.7,  # the bytes stay, the latencies go
     "infer-autograd": 0.1,  # book-keeping per op
     "infer-kv-cat": 0.9,  # writing one row instead of copying all
@@ -149,9 +153,13 @@ def _preprocessing(a: Activity) -> Intervals:
 
 def host_only_ops(a: Activity) -> Int64:
     """Long cpu_ops that issue no device work: they compute on the host."""
-    trace, ops = a.trace, a.of(Cat.CPU_OP)
-    ops = ops[trace.dur[ops] >= LONG_OP_NS].astype(np.int64)
-    launched = trace.start[a.launches]
+    ops = a.of(Cat.CPU_OP)
+    return _silent(a, ops[a.trace.dur[ops] >= LONG_OP_NS])
+
+
+def _silent(a: Activity, ops: Int64) -> Int64:
+    """Those ops in whose time nothing is launched."""
+    trace, launched = a.trace, a.trace.start[a.launches]
     inside = np.searchsorted(launched, trace.end[ops]) - np.searchsorted(launched, trace.start[ops])
     alone: Int64 = ops[inside == 0]
     return alone
@@ -181,26 +189,31 @@ def _tiny_copies(a: Activity) -> Intervals:
 
 
 def _factories(a: Activity) -> Intervals:
-    """Copies whose op follows a factory op on the same thread, with the factory's time."""
+    """Copies whose op soon follows a factory op on the same thread, with the factory's time."""
     trace, h2d = a.trace, a.copies_of("h2d")
-    made = a.ops("factory")
-    made = made[~np.isin(made, a.trace.op[a.kernels])]  # those that launched nothing
+    made = _silent(a, a.ops("factory"))
+    made = made[np.argsort(trace.end[made], kind="stable")]  # they may nest
     h2d = h2d[trace.op[h2d] >= 0]
     if not len(made) or not len(h2d):
         return EMPTY
     copied_at = trace.start[trace.op[h2d]]
     i = np.searchsorted(trace.end[made], copied_at, side="right") - 1
-    near = (i >= 0) & (copied_at - trace.end[made[np.maximum(i, 0)]] < 1_000_000)
-    return _with_host_side(a, h2d[near]) | (a.spans(made[i[near]]) - a.kernel_busy)
+    last = made[np.maximum(i, 0)]
+    near = (i >= 0) & (copied_at - trace.end[last] < FACTORY_REACH_NS)
+    near &= trace.track[last] == trace.track[trace.op[h2d]]
+    return _with_host_side(a, h2d[near]) | (a.spans(last[near]) - a.kernel_busy)
 
 
 def _tensor_readback(a: Activity) -> Intervals:
-    big = a.copies_of("d2h")
+    d2h = a.copies_of("d2h")
+    big = d2h[(a.trace.bytes[d2h] < 0) | (a.trace.bytes[d2h] > SCALAR_BYTES)]
     return _after_sync(a, "d2h") | (a.spans(big) - a.kernel_busy)
 
 
 def _blocking_launches(a: Activity) -> Intervals:
-    if not len(a.launches) or 2 * len(a.sync_rows) < len(a.launches):
+    """Idle around the launches, where half of them wait: in their own call or in one after it."""
+    waits = max(len(blocking(a)), len(a.sync_rows))
+    if not len(a.launches) or 2 * waits < len(a.launches):
         return EMPTY
     return (a.idle_while("sync") | a.idle_while("launch") | a.idle_while("op")) - a.loader
 
@@ -223,9 +236,7 @@ def _loops(a: Activity) -> Intervals:
 def _gc(a: Activity) -> Intervals:
     pauses = a.idle_while("python")
     long = pauses.end - pauses.start >= LONG_PAUSE_NS
-    return Intervals(pauses.start[long], pauses.end[long]) | (
-        a.spans(a.host("gc")) & _all_idle(a)
-    )
+    return Intervals(pauses.start[long], pauses.end[long]) | (a.spans(a.host("gc")) & _all_idle(a))
 
 
 def _fallback(a: Activity) -> Intervals:
@@ -237,7 +248,10 @@ def _fallback(a: Activity) -> Intervals:
     i = np.searchsorted(a.trace.start[back], a.trace.end[out])
     found = i < len(back)
     trips = Intervals.union(left[found], returned[i[found]])
-    return trips & (_all_idle(a) | a.exposed_copy)
+    # Copies there and back are ordinary; what makes it a fall-back is an op that ran in between.
+    ran = a.spans(host_only_ops(a)).covered(trips.start, trips.end)
+    real = ran > FALLBACK_SHARE * (trips.end - trips.start)
+    return Intervals(trips.start[real], trips.end[real]) & (_all_idle(a) | a.exposed_copy)
 
 
 def _alloc(a: Activity) -> Intervals:
@@ -292,17 +306,6 @@ def _is_odd(dims: str) -> bool:
     return any(n % 8 and n > 8 for n in sides)
 
 
-def multiprocessors(a: Activity) -> int:
-    """Multiprocessors of the main device, from the trace's metadata; 0 where it does not say."""
-    properties = a.trace.metadata.get("deviceProperties")
-    if not isinstance(properties, list):
-        return 0
-    for row in properties:
-        if isinstance(row, dict) and row.get("id") == a.main_device:
-            return int(row.get("numSms", 0) or 0)
-    return 0
-
-
 def _unfilled(a: Activity) -> Int64:
     blocks = a.trace.blocks[a.compute_rows]
     return a.compute_rows[(blocks > 0) & (2 * blocks <= multiprocessors(a))]
@@ -331,15 +334,22 @@ def _attention(a: Activity) -> Intervals:
 
 def _elementwise(a: Activity) -> Intervals:
     """Pointwise work in runs of three or more."""
-    if not a.has_device:
-        work, kind = a.compute_rows, vocabulary.HOST["pointwise"]
-        hit = np.isin(work, a.named(work, kind))
+    work = a.compute_rows
+    if a.has_device:
+        pointwise = a.kernels_of("pointwise")
     else:
-        work = a.compute_rows
-        hit = np.isin(work, a.kernels_of("pointwise"))
-    alone = hit.copy()
-    alone[1:-1] = hit[1:-1] & (hit[:-2] | hit[2:]) if len(hit) > 2 else False
-    return a.spans(work[alone]) - a.loader
+        pointwise = a.named(work, vocabulary.HOST["pointwise"])
+    return a.spans(work[_in_runs(np.isin(work, pointwise), CHAIN)]) - a.loader
+
+
+def _in_runs(hit: Bool, least: int) -> Bool:
+    """Those hits that stand in runs of at least so many."""
+    edge = np.diff(hit.astype(np.int8), prepend=0, append=0)
+    first, last = np.flatnonzero(edge > 0), np.flatnonzero(edge < 0)
+    long = np.repeat(last - first >= least, last - first)
+    found = hit.copy()
+    found[hit] = long
+    return found
 
 
 def _optimizer(a: Activity) -> Intervals:
@@ -375,6 +385,27 @@ def _small_collectives(a: Activity) -> Intervals:
     if not a.has_device:  # a CPU backend's spans carry no sizes; latency shows in their length
         small = trace.dur[rows] < LONG_PAUSE_NS
     return a.spans(rows[small]) - a.compute
+
+
+def _extra_rounds(a: Activity) -> Intervals:
+    """Exposed collectives that reduce a size again before the optimizer's step.
+
+    A CPU backend's spans carry no sizes: there every other collective of a step counts, which is
+    right for two rounds and too little for more.
+    """
+    rows, trace = a.comm_rows, a.trace
+    updates = np.sort(trace.start[a.host("optimizer_step")])
+    if not len(rows) or not len(updates):
+        return EMPTY
+    step = np.searchsorted(updates, trace.start[rows])
+    if (trace.msg_elems[rows] >= 0).any():
+        key = np.stack([step, trace.msg_elems[rows], trace.collective[rows].astype(np.int64)])
+        _, first = np.unique(key, axis=1, return_index=True)
+        again = np.setdiff1d(np.arange(len(rows)), first)
+    else:
+        place = np.arange(len(rows)) - np.searchsorted(step, step)  # within its step
+        again = np.flatnonzero(place % 2 == 1)
+    return a.spans(rows[again]) - a.compute
 
 
 def _unused_parameters(a: Activity) -> Intervals:
@@ -431,8 +462,7 @@ _CLAIMS: Final[dict[str, Callable[[Activity], Intervals]]] = {
     "comm-small-collectives": _small_collectives,
     "comm-straggler": _nothing,
     "comm-unused-parameters": _unused_parameters,
-    "comm-missing-no-sync": lambda a: a.exposed_comm,
+    "comm-missing-no-sync": _extra_rounds,
     "infer-autograd": _autograd_ops,
     "infer-kv-cat": _kv_cat,
 }
-

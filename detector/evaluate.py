@@ -6,21 +6,29 @@ import sys
 from pathlib import Path
 
 import hydra
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
-from detector.config import CONF_DIR
-from detector.errors import DetectorError
+from detector.config import CONF_DIR, Config, checked
+from detector.output import told
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="evaluate")
-def main(config: DictConfig) -> None:
-    """Entry point; exits 2 with one line where the data or a setting does not fit."""
-    try:
-        experiment = hydra.utils.instantiate(config.experiment, _convert_="all")
-        for line in experiment.evaluate(Path(str(config.data)), Path(str(config.out))):
+def run(config: DictConfig) -> None:
+    """Measure what Hydra composed."""
+    plain = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(plain, dict)
+    values = {str(key): value for key, value in plain.items()}
+    with told():
+        experiment = Config("evaluate", values).build("experiment")
+        for line in experiment.evaluate(Path(values["data"]), Path(values["out"])):
             print(line)
-    except DetectorError as error:
-        sys.exit(f"error: {error}")
+
+
+def main() -> None:
+    """Entry point; exits 2 with one line where the data or a setting does not fit."""
+    with told():
+        checked("evaluate", sys.argv[1:])
+    run()
 
 
 if __name__ == "__main__":

@@ -10,14 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from detector import __version__
-from detector.errors import DetectorError
+from detector.errors import ConfigError, DetectorError
 from detector.flagger import lightgbm as shipped
 from detector.flagger.rules import RuleFlagger
 from detector.flagger.training import (
@@ -74,8 +74,8 @@ class FlaggerExperiment:
             **provenance(data, frame),
             "name": "flagger",
             "threshold": limits,
-            "threshold_rule": f"{self.settings.false_alarms:.0%} of the windows of healthy recorded "
-            "traces, scored by models that never saw their workload",
+            "threshold_rule": f"{self.settings.false_alarms:.0%} of the windows of healthy "
+            "recorded traces, scored by models that never saw their workload",
             "held_out": {name: str(value) for name, value in _window_scores(scored).items()},
         }
         texts = {head: model.model_to_string() for head, model in models.items()}
@@ -141,7 +141,11 @@ class JudgeExperiment:
             for row in frame.itertuples()
             for _ in range(self.recorded_repeats if row.origin == "recorded" else 1)
         ]
-        return train_embedded(examples, Settings(**self.settings), self.seed)
+        try:
+            settings = Settings(**self.settings)
+        except TypeError as error:
+            raise ConfigError(f"experiment.settings: {error}") from error
+        return train_embedded(examples, settings, self.seed)
 
 
 def _sizes(settings: Any) -> dict[str, int]:
@@ -167,7 +171,7 @@ def _accuracy(model: Any, frame: pd.DataFrame) -> dict[str, Estimate]:
     return {
         "judge accuracy, faulty and healthy places": mean(hit, everything),
         "judge accuracy, faulty places": mean(hit, faulty),
-        "judge accuracy, healthy places (told \"none\")": mean(hit, ~faulty),
+        'judge accuracy, healthy places (told "none")': mean(hit, ~faulty),
         "judge top 3, faulty places": mean(near, faulty),
     }
 
@@ -206,9 +210,10 @@ def _by_pattern(scored: pd.DataFrame) -> dict[str, Estimate]:
 
 def _written(file: Path, results: dict[str, Estimate]) -> list[str]:
     file.parent.mkdir(parents=True, exist_ok=True)
-    plain = {k: {"value": e.value, "low": e.low, "high": e.high} for k, e in results.items()}
+    plain = {
+        name: {key: None if np.isnan(figure) else figure for key, figure in asdict(e).items()}
+        for name, e in results.items()
+    }
     file.write_text(json.dumps(plain, indent=1) + "\n")
     width = max(map(len, results))
     return [f"{name:<{width}}  {value}" for name, value in results.items()] + [f"-> {file}"]
-
-

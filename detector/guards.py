@@ -20,9 +20,9 @@ OVERHEAD_SHARE: Final = 0.05  # the profiler's own time that is worth a warning
 DENSE_PYTHON: Final = 20  # python_function events per op: recording them slows the host
 
 
-def blind(activity: Activity) -> dict[str, str]:
+def blind(activity: Activity, judged: Judged) -> dict[str, str]:
     """Pattern id -> why this trace cannot show it."""
-    unmet = _unmet(activity)
+    unmet = _unmet(activity, judged)
     return {
         pattern.id: unmet[need]
         for pattern in PATTERNS
@@ -31,11 +31,13 @@ def blind(activity: Activity) -> dict[str, str]:
     }
 
 
-def _unmet(activity: Activity) -> dict[Need, str]:
+def _unmet(activity: Activity, judged: Judged) -> dict[Need, str]:
     trace = activity.trace
     unmet: dict[Need, str] = {}
     if not activity.has_device:
         unmet["device"] = "the trace has no device records"
+    elif not activity.busy.clip(judged.start, judged.end).measure:
+        unmet["device"] = "no device work falls into the judged time"
     if not len(activity.of(Cat.CPU_OP)):
         unmet["host"] = "the trace has no host events"
     if activity.has_device and trace.coverage.kernels_with_launch < LEAST_LINKED:
@@ -55,6 +57,8 @@ def warnings(activity: Activity, judged: Judged) -> tuple[str, ...]:
     found = list(judged.warnings)
     if not activity.has_device and "no device records" not in " ".join(found):
         found.append("no device records: judged as a CPU run")
+    elif activity.has_device and not activity.busy.clip(judged.start, judged.end).measure:
+        found.append("no device work falls into the judged time: what the device did is not told")
     if not len(activity.of(Cat.CPU_OP)):
         found.append("no host events: what the host did cannot be seen")
     coverage = trace.coverage

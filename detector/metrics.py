@@ -49,5 +49,6 @@ def by_trace(
         metric(np.concatenate([rows[i] for i in random.integers(len(names), size=len(names))]))
         for _ in range(rounds)
     ]
-    low, high = np.nanquantile(drawn, [0.025, 0.975])
+    defined = [value for value in drawn if not np.isnan(value)]
+    low, high = np.quantile(defined, [0.025, 0.975]) if defined else (np.nan, np.nan)
     return Estimate(metric(np.arange(len(trace))), float(low), float(high))

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from detector.errors import TraceError
+from detector.errors import DetectorError, TraceError
 from detector.render.formats import ANNOTATED, BY_NAME, FORMATS, View
 from detector.report import Report, reaches
 from detector.targets import Target
@@ -166,6 +166,21 @@ def _message(error: Exception, label: str = "") -> str:
         text = " ".join(str(error).split())
     text = text if not label or label in text else f"{label}: {text}"
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+
+@contextlib.contextmanager
+def told(*more: type[Exception]) -> Iterator[None]:
+    """Ends the program with one line and exit code 2 on what the user can act on, and on ``more``.
+
+    Hydra's switch HYDRA_FULL_ERROR=1 shows the traceback instead.
+    """
+    kinds: tuple[type[Exception], ...] = (DetectorError, OSError, *more)
+    try:
+        yield
+    except kinds as error:
+        if os.environ.get("HYDRA_FULL_ERROR", "0") not in ("", "0"):
+            raise
+        sys.exit(complain(error))
 
 
 def complain(error: Exception, label: str = "") -> int:

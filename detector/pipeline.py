@@ -42,12 +42,14 @@ class Settings:
 
     ``min_share``: the least share of the judged time worth a finding. ``max_regions``: how many
     regions the judge sees; the others take the verdict of a judged one of the same kind.
-    ``also``: from which probability a judge's second thought is weighed too.
+    ``also``: from which probability a judge's second thought is weighed too. ``min_confidence``:
+    a pattern that the judge holds for less likely is no finding, whatever it would cost.
     """
 
     min_share: float = 0.01
     max_regions: int = 48
-    also: float = 0.2
+    also: float = 0.3
+    min_confidence: float = 0.3
     max_occurrences: int = 200
 
 
@@ -76,7 +78,7 @@ def detect(
     matrix = features.extract(activity, judged, windows)
     scores = flagger.score(matrix)
     regions = merge(windows, scores, flagger, matrix, activity.busy)
-    blind = guards.blind(activity)
+    blind = guards.blind(activity, judged)
     cases, judge_warnings = _judge(activity, judged, regions, judge, settings)
     findings = _findings(activity, judged, cases, blind, settings)
     return Report(
@@ -156,7 +158,7 @@ def _findings(
     for pattern in sorted(claims, key=lambda p: -_standing(claims[p], by_pattern[p], p)):
         claim = claims[pattern].without(taken)
         share = claim.recoverable_ns / wall
-        if share < settings.min_share:
+        if not share or share < settings.min_share:
             continue
         taken = taken | claim.intervals
         findings.append(_finding(pattern, by_pattern[pattern], claim, share, judged, settings))
@@ -174,9 +176,10 @@ def _by_pattern(
 ) -> dict[str, list[_Case]]:
     groups: dict[str, list[_Case]] = {}
     for case in cases:
-        named = [case.verdict.pattern] + [
-            name for name, probability in case.verdict.candidates if probability >= settings.also
-        ]
+        named = [case.verdict.pattern]
+        if named != [UNCLEAR]:  # its candidates are the flagger's, which nobody confirmed
+            thoughts = case.verdict.candidates
+            named += [name for name, probability in thoughts if probability >= settings.also]
         for pattern in dict.fromkeys(named):
             if pattern != NONE and pattern not in blind:
                 groups.setdefault(pattern, []).append(case)
@@ -234,9 +237,7 @@ def _finding(
     )
 
 
-def _unclear(
-    cases: Sequence[_Case], judged: Judged, settings: Settings
-) -> list[Finding]:
+def _unclear(cases: Sequence[_Case], judged: Judged, settings: Settings) -> list[Finding]:
     """What no judge could name: one finding, with the flagger's candidates and no claim."""
     if not cases:
         return []
@@ -309,9 +310,7 @@ def _source(trace: Trace, judged: Judged) -> SourceInfo:
         devices=trace.device_names,
         rank=trace.rank,
         span_us=(start / NS_PER_US, end / NS_PER_US),
-        steps=tuple(
-            StepInfo(s.name, s.start / NS_PER_US, s.end / NS_PER_US) for s in judged.steps
-        ),
+        steps=tuple(StepInfo(s.name, s.start / NS_PER_US, s.end / NS_PER_US) for s in judged.steps),
         coverage=CoverageInfo(
             coverage.read_fraction,
             dict(coverage.repaired),
@@ -351,4 +350,3 @@ def _window_scores(windows: Sequence[Window], scores: Scores) -> tuple[WindowSco
         )
         for i, w in enumerate(windows)
     )
-

@@ -47,9 +47,9 @@ def _prepared(activity: Activity, judged: Judged) -> _Prepared:
     return _Prepared(activity, judged)
 
 
-def visible(activity: Activity) -> frozenset[str]:
+def visible(activity: Activity, judged: Judged) -> frozenset[str]:
     """Ids of the patterns whose needs this trace meets."""
-    return frozenset(IDS) - guards.blind(activity).keys()
+    return frozenset(IDS) - guards.blind(activity, judged).keys()
 
 
 class _Prepared:
@@ -57,7 +57,7 @@ class _Prepared:
 
     def __init__(self, activity: Activity, judged: Judged) -> None:
         self.a, self.trace, self.judged = activity, activity.trace, judged
-        self.visible = visible(activity)
+        self.visible = visible(activity, judged)
         self.frames = Frames(activity)
 
     def gather(self, region: Region) -> Evidence:

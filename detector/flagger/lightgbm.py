@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 HEADS: Final = ("cpu", "gpu", "classes")
 SHIPPED: Final = Path(__file__).resolve().parent.parent / "models" / "flagger"
 DRIVERS: Final = 3
+CARD: Final = {"version", "features", "classes", "threshold", "sha256"}  # what it must hold
 
 
 class LightGBMFlagger:
@@ -48,7 +49,9 @@ class LightGBMFlagger:
             text = file.read_text()
         except OSError as error:
             raise ModelError(f"{file}: {error.strerror or error}") from error
-        if sha256(text) != self.card["sha256"][head]:
+        except UnicodeDecodeError as error:
+            raise ModelError(f"{file}: not a text ({error.reason})") from error
+        if sha256(text) != self.card["sha256"].get(head):
             raise ModelError(f"{file}: does not match the hash in its card")
         return lightgbm.Booster(model_str=text)
 
@@ -70,9 +73,7 @@ class LightGBMFlagger:
         booster = self._boosters[side]
         share = np.asarray(booster.predict(matrix, pred_contrib=True, num_threads=2))[:, :-1]
         order = np.argsort(-share, axis=1)[:, :DRIVERS]
-        return [
-            tuple(COLUMNS[j] for j in row if share[i, j] > 0) for i, row in enumerate(order)
-        ]
+        return [tuple(COLUMNS[j] for j in row if share[i, j] > 0) for i, row in enumerate(order)]
 
 
 def sha256(text: str) -> str:
@@ -90,9 +91,11 @@ def read_card(folder: Path) -> dict[str, Any]:
         card: dict[str, Any] = json.loads(file.read_text())
     except (OSError, ValueError) as error:
         raise ModelError(f"{file}: no readable model card ({error})") from error
-    if tuple(card.get("features", ())) != COLUMNS:
+    if not isinstance(card, dict) or not card.keys() >= CARD:
+        raise ModelError(f"{file}: not a model card (it needs {', '.join(sorted(CARD))})")
+    if tuple(card["features"]) != COLUMNS:
         raise ModelError(f"{file}: made for other features than this version computes")
-    if tuple(card.get("classes", ())) != CLASSES:
+    if tuple(card["classes"]) != CLASSES:
         raise ModelError(f"{file}: made for another taxonomy")
     return card
 

@@ -68,9 +68,7 @@ class RuleFlagger:
             at = CLASSES.index(pattern)
             classes[:, at] = np.maximum(classes[:, at], strength[:, i])
         classes[:, CLASSES.index(NONE)] = 0.5
-        return Scores(
-            sides["cpu"], sides["gpu"], classes / classes.sum(axis=1, keepdims=True)
-        )
+        return Scores(sides["cpu"], sides["gpu"], classes / classes.sum(axis=1, keepdims=True))
 
     def drivers(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
         """The columns of the rules that fired, strongest first."""

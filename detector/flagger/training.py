@@ -6,15 +6,16 @@ leave-one-workload-out folds, so no window is ever scored by a model that saw it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from detector.errors import DetectorError
 from detector.features import COLUMNS
-from detector.flagger import Float32, Scores
+from detector.flagger import Float32
 from detector.flagger.lightgbm import HEADS
 from detector.taxonomy import CLASSES
 
@@ -72,9 +73,11 @@ def weights(frame: pd.DataFrame, head: str, settings: Training) -> npt.NDArray[n
     return np.asarray(weight / weight.mean(), np.float64)
 
 
-def fit(frame: pd.DataFrame, settings: Training) -> dict[str, lightgbm.Booster]:
-    """Train the three heads on a table of windows."""
-    return {head: _fit_head(frame, head, settings) for head in HEADS}
+def fit(
+    frame: pd.DataFrame, settings: Training, heads: Sequence[str] = HEADS
+) -> dict[str, lightgbm.Booster]:
+    """Train heads on a table of windows."""
+    return {head: _fit_head(frame, head, settings) for head in heads}
 
 
 def _fit_head(frame: pd.DataFrame, head: str, settings: Training) -> lightgbm.Booster:
@@ -92,7 +95,7 @@ def _fit_head(frame: pd.DataFrame, head: str, settings: Training) -> lightgbm.Bo
         "num_class": len(CLASSES) if many else 1,
         "num_leaves": settings.class_leaves if many else settings.leaves,
         "learning_rate": 0.15 if many else settings.learning_rate,
-        "feature_fraction": 0.4,
+        "feature_fraction": 0.15 if many else 0.4,
         "bagging_fraction": 0.8,
         "bagging_freq": 1,
         "min_data_in_leaf": 10,
@@ -109,42 +112,40 @@ def _fit_head(frame: pd.DataFrame, head: str, settings: Training) -> lightgbm.Bo
     return lightgbm.train(parameters, data, num_boost_round=rounds)
 
 
-def predict(models: Mapping[str, lightgbm.Booster], rows: Float32) -> Scores:
-    """Scores of the three heads."""
-    cpu, gpu, classes = (np.asarray(models[h].predict(rows), np.float32) for h in HEADS)
-    return Scores(cpu, gpu, classes)
-
-
 def folds(frame: pd.DataFrame) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
-    """(workload, rows of it): one fold per workload that was recorded, over all origins."""
-    recorded = frame.loc[frame["origin"] == "recorded", "workload"]
-    for workload in sorted(recorded.unique()):
-        yield workload, (frame["workload"] == workload).to_numpy()
+    """(workload, its rows): one fold per workload that was recorded."""
+    recorded = frame["origin"] == "recorded"
+    for workload in sorted(frame.loc[recorded, "workload"].unique()):
+        yield workload, (recorded & (frame["workload"] == workload)).to_numpy()
 
 
 def held_out(frame: pd.DataFrame, settings: Training) -> pd.DataFrame:
     """Scores of recorded windows by models that never saw their workload.
 
-    Columns ``cpu_score``, ``gpu_score``, ``likeliest`` beside the table's own label columns.
+    Columns ``cpu_score`` and ``gpu_score`` beside the table's own label columns. Raises
+    DetectorError where nothing was recorded.
     """
     import pandas as pd
 
     parts = []
-    for _, test in folds(frame):
-        scores = predict(fit(frame[~test], settings), matrix(frame[test]))
-        part = frame.loc[test, [c for c in frame.columns if c not in COLUMNS]].copy()
-        part["cpu_score"], part["gpu_score"] = scores.cpu, scores.gpu
-        part["likeliest"] = [CLASSES[i] for i in np.argmax(scores.classes, axis=1)]
+    for workload, test in folds(frame):
+        models = fit(frame[frame["workload"] != workload], settings, SIDES)
+        about = [c for c in frame.columns if c not in set(COLUMNS)]
+        part = frame.loc[test, about].copy()
+        for side in SIDES:
+            part[f"{side}_score"] = models[side].predict(matrix(frame[test]))
         parts.append(part)
+    if not parts:
+        raise DetectorError("no recorded traces: nothing to hold out")
     return pd.concat(parts)
 
 
 def thresholds(scored: pd.DataFrame, settings: Training) -> dict[str, float]:
     """By side, the score that ``false_alarms`` of the healthy traces' windows reach."""
     healthy = scored[scored["quality"] == "good"]
+    if healthy.empty:
+        raise DetectorError("no healthy recorded traces: nothing to set the thresholds by")
     return {
         side: float(np.quantile(healthy[f"{side}_score"], 1 - settings.false_alarms))
         for side in SIDES
     }
-
-
