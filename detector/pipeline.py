@@ -181,7 +181,8 @@ def _by_pattern(
             thoughts = case.verdict.candidates
             named += [name for name, probability in thoughts if probability >= settings.also]
         for pattern in dict.fromkeys(named):
-            if pattern != NONE and pattern not in blind:
+            sure = pattern == UNCLEAR or _confidence(case, pattern) >= settings.min_confidence
+            if pattern != NONE and pattern not in blind and sure:
                 groups.setdefault(pattern, []).append(case)
     return groups
 

@@ -137,8 +137,21 @@ COPY_DIRECTIONS: Final[dict[str, re.Pattern[str]]] = {
 PAGEABLE: Final = re.compile(r"Pageable")
 
 # Frames of libraries: a reader of the report looks for their own file instead.
+# Torch's tracer names files below an entry of sys.path without that entry.
+_LIBRARIES: Final = (
+    "torch|torchvision|torchaudio|transformers|accelerate|diffusers|datasets|deepspeed|lightning"
+    "|pytorch_lightning|numpy|scipy|pandas|PIL|cv2|skimage|sklearn|albumentations|tqdm|triton"
+    "|tokenizers|einops|multiprocess|_pytest|pytest"
+)
+# Of the standard library only what steps meet: a user's own script may well be profile.py.
+_STANDARD: Final = (
+    "asyncio|ast|codecs|collections|concurrent|contextlib|copy|dataclasses|encodings|enum|functools"
+    "|gzip|http|importlib|inspect|json|logging|multiprocessing|os|pathlib|pickle|queue|random|runpy"
+    "|selectors|shutil|socket|ssl|subprocess|tempfile|threading|traceback|typing|urllib|warnings"
+    "|weakref|zipfile"
+)
 LIBRARY_FRAME: Final = re.compile(
-    r"^<|site-packages|dist-packages|/lib/python3|^torch/|/torch/|^threading\.py|^runpy\.py"
-    r"|^<built-in|^nn\.Module|^contextlib\.py|^transformers/|^multiprocessing/|^importlib"
+    rf"^<|site-packages|dist-packages|/lib/python3|/torch/|^nn\.Module|^(?:{_LIBRARIES})/"
+    rf"|^(?:{_STANDARD})(?:/|\.py\()"
 )
 PYTHON_FRAME: Final = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.+)$")

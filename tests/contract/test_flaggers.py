@@ -1,0 +1,265 @@
+"""What every flagger keeps, and what the shipped kind refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from detector.errors import ModelError
+from detector.features import COLUMNS
+from detector.flagger import Flagger, Float32
+from detector.flagger import lightgbm as shipped
+from detector.flagger.lightgbm import LightGBMFlagger, save
+from detector.flagger.rules import RULES, RuleFlagger
+from detector.flagger.training import Training, fit
+from detector.taxonomy import BY_ID, CLASSES, NONE
+
+pd = pytest.importorskip("pandas")
+
+SEEN = COLUMNS.index("idle_op")  # what the tiny model learns the host's side from
+QUICK = Training(rounds=8, class_rounds=3, parameters={"feature_fraction": 1.0})
+
+
+def random_matrix(rows: int, seed: int = 0) -> Float32:
+    """Shares, with NaN where a feature is not defined."""
+    random = np.random.default_rng(seed)
+    matrix = random.random((rows, len(COLUMNS))).astype(np.float32)
+    return np.where(random.random(matrix.shape) < 0.2, np.nan, matrix).astype(np.float32)
+
+
+def table(rows: int = 200) -> Any:
+    """Windows of ten traces: where ``idle_op`` is high the host is at fault."""
+    matrix = random_matrix(rows)
+    matrix[:, SEEN] = np.random.default_rng(1).random(rows)
+    faulty = matrix[:, SEEN] > 0.5
+    about = pd.DataFrame(
+        {
+            "cpu": faulty.astype(float),
+            "gpu": (np.arange(rows) % 2).astype(float),
+            "pattern": np.where(faulty, "host-launch-bound", NONE),
+            "trace": np.arange(rows) % 10,
+            "origin": "recorded",
+        }
+    )
+    return pd.concat([pd.DataFrame(matrix, columns=list(COLUMNS)), about], axis=1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trained model on disk, as ``train`` leaves it."""
+    folder = tmp_path_factory.mktemp("flagger")
+    models = fit(table(), QUICK)
+    texts = {head: model.model_to_string() for head, model in models.items()}
+    save(folder, texts, {"version": "1.2", "threshold": {"cpu": 0.4, "gpu": 0.6}})
+    return folder
+
+
+@pytest.fixture(scope="module", params=["rules", "lightgbm"])
+def flagger(request: pytest.FixtureRequest, folder: Path) -> Flagger:
+    return RuleFlagger() if request.param == "rules" else LightGBMFlagger(str(folder))
+
+
+# -- the contract ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7])
+def test_a_row_of_scores_for_each_window(flagger: Flagger, rows: int) -> None:
+    matrix = random_matrix(rows)
+    scores = flagger.score(matrix)
+    assert scores.cpu.shape == scores.gpu.shape == (rows,)
+    assert scores.classes.shape == (rows, len(CLASSES))
+    assert {a.dtype for a in (scores.cpu, scores.gpu, scores.classes)} == {np.dtype(np.float32)}
+    for values in (scores.cpu, scores.gpu, scores.classes):
+        assert ((values >= 0) & (values <= 1)).all()
+    assert scores.classes.sum(axis=1) == pytest.approx(np.ones(rows), abs=1e-4)
+
+
+def test_undefined_features_are_no_trouble(flagger: Flagger) -> None:
+    nothing = np.full((2, len(COLUMNS)), np.nan, np.float32)
+    scores = flagger.score(nothing)
+    assert np.isfinite(scores.cpu).all()
+    assert np.isfinite(scores.gpu).all()
+    assert np.isfinite(scores.classes).all()
+
+
+def test_the_same_window_scores_the_same_in_any_company(flagger: Flagger) -> None:
+    matrix = random_matrix(9)
+    before = matrix.copy()
+    together, alone = flagger.score(matrix), flagger.score(matrix[4:5])
+    assert (together.cpu[4], together.gpu[4]) == (alone.cpu[0], alone.gpu[0])
+    assert together.classes[4] == pytest.approx(alone.classes[0])
+    np.testing.assert_array_equal(matrix, before)
+
+
+@pytest.mark.parametrize("side", ["cpu", "gpu"])
+@pytest.mark.parametrize("rows", [0, 5])
+def test_drivers_are_a_few_columns_for_each_window(flagger: Flagger, side: str, rows: int) -> None:
+    drivers = flagger.drivers(random_matrix(rows), side)
+    assert len(drivers) == rows
+    assert all(len(names) <= 3 and set(names) <= set(COLUMNS) for names in drivers)
+
+
+def test_thresholds_and_a_name(flagger: Flagger) -> None:
+    assert flagger.name
+    assert set(flagger.threshold) == {"cpu", "gpu"}
+    assert all(0 < limit < 1 for limit in flagger.threshold.values())
+
+
+# -- the rules -------------------------------------------------------------------------------------
+
+
+def window(**values: float) -> Float32:
+    matrix = np.zeros((1, len(COLUMNS)), np.float32)
+    for name, value in values.items():
+        matrix[0, COLUMNS.index(name)] = value
+    return matrix
+
+
+@pytest.mark.parametrize("rule", RULES, ids=[f"{rule[0]}-{rule[3]}" for rule in RULES])
+def test_a_rule_scores_a_half_at_its_threshold(rule: tuple[str, float, str, str]) -> None:
+    column, threshold, side, pattern = rule
+    rules = RuleFlagger()
+    for factor, expected in ((1.0, 0.5), (0.5, 1 / 3), (3.0, 0.75)):
+        scores = rules.score(window(**{column: factor * threshold}))
+        both = {"cpu": scores.cpu, "gpu": scores.gpu}
+        assert both.pop(side)[0] == pytest.approx(expected)
+        assert next(iter(both.values()))[0] == 0  # the other side is not accused
+    assert CLASSES[int(scores.classes[0].argmax())] == pattern
+    assert rules.drivers(window(**{column: 2 * threshold}), side) == [(column,)]
+    assert rules.drivers(window(**{column: 0.9 * threshold}), side) == [()]
+
+
+def test_a_rule_accuses_the_side_of_its_pattern() -> None:
+    assert [side for *_, side, _ in RULES] == [BY_ID[pattern].side for *_, pattern in RULES]
+
+
+def test_nothing_wrong_scores_nothing() -> None:
+    scores = RuleFlagger().score(window())
+    assert (scores.cpu[0], scores.gpu[0]) == (0, 0)
+    assert CLASSES[int(scores.classes[0].argmax())] == NONE
+
+
+def test_the_strongest_rule_speaks_first() -> None:
+    matrix = window(idle_op=0.15, idle_python=0.6, loop=0.2)
+    rules = RuleFlagger()
+    assert rules.drivers(matrix, "cpu") == [("idle_python", "loop", "idle_op")]
+    assert rules.score(matrix).cpu[0] == pytest.approx(0.8)
+
+
+@given(st.lists(st.floats(-1, 1, width=32) | st.just(float("nan")), min_size=3, max_size=3))
+def test_rules_stay_below_one(values: list[float]) -> None:
+    matrix = np.zeros((3, len(COLUMNS)), np.float32)
+    matrix[:] = np.array(values, np.float32)[:, None]
+    scores = RuleFlagger().score(matrix)
+    for side in (scores.cpu, scores.gpu):
+        assert ((side >= 0) & (side < 1)).all()
+    assert scores.classes.sum(axis=1) == pytest.approx(np.ones(3), abs=1e-5)
+
+
+# -- the trees -------------------------------------------------------------------------------------
+
+
+def test_the_trees_learnt_what_the_table_shows(folder: Path) -> None:
+    model = LightGBMFlagger(str(folder))
+    matrix = random_matrix(2, seed=9)
+    matrix[:, SEEN] = 0.1, 0.9
+    scores = model.score(matrix)
+    assert scores.cpu[1] > scores.cpu[0] + 0.3
+    assert model.drivers(matrix, "cpu")[1][0] == "idle_op"
+    launch_bound = scores.classes[:, CLASSES.index("host-launch-bound")]
+    assert launch_bound[1] > launch_bound[0]
+    assert model.name == "lightgbm 1.2"
+    assert model.threshold == {"cpu": 0.4, "gpu": 0.6}
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=10)
+@given(seed=st.integers(0, 999))
+def test_loading_twice_scores_the_same(folder: Path, seed: int) -> None:
+    matrix = random_matrix(3, seed)
+    first, second = (LightGBMFlagger(str(folder)).score(matrix) for _ in range(2))
+    np.testing.assert_array_equal(first.classes, second.classes)
+    np.testing.assert_array_equal(first.cpu, second.cpu)
+
+
+def test_the_card_holds_the_hashes_of_the_texts(folder: Path) -> None:
+    card = json.loads((folder / "card.json").read_text())
+    for head in shipped.HEADS:
+        assert card["sha256"][head] == shipped.sha256((folder / f"{head}.txt").read_text())
+    assert tuple(card["features"]) == COLUMNS
+    assert tuple(card["classes"]) == CLASSES
+
+
+def spoilt(folder: Path, tmp_path: Path, **changes: object) -> Path:
+    """A copy whose card says something else; None takes the key away."""
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    card = json.loads((folder / "card.json").read_text())
+    card.update(changes)
+    card = {key: value for key, value in card.items() if value is not None}
+    (tmp_path / "card.json").write_text(json.dumps(card))
+    return tmp_path
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(ModelError) as error:
+        LightGBMFlagger(str(folder))
+    message = str(error.value)
+    assert "\n" not in message
+    assert str(folder) in message
+    return message
+
+
+def test_no_model_there(tmp_path: Path) -> None:
+    assert "card.json: no readable model card" in refusal(tmp_path)
+    assert "no readable model card" in refusal(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("text", ["", "{", "\x00", '{"features": ', "[", '"'])
+def test_a_card_that_is_no_json(folder: Path, tmp_path: Path, text: str) -> None:
+    spoilt(folder, tmp_path)
+    (tmp_path / "card.json").write_text(text)
+    assert "no readable model card" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "null", "{}", '"card"'])
+def test_json_that_is_no_card(folder: Path, tmp_path: Path, text: str) -> None:
+    spoilt(folder, tmp_path)
+    (tmp_path / "card.json").write_text(text)
+    assert "not a model card" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["version", "threshold", "sha256", "features", "classes"])
+def test_a_card_that_lacks_something(folder: Path, tmp_path: Path, key: str) -> None:
+    assert "not a model card" in refusal(spoilt(folder, tmp_path, **{key: None}))
+
+
+@pytest.mark.parametrize("features", [list(COLUMNS[:-1]), list(reversed(COLUMNS)), []])
+def test_a_model_of_other_features(folder: Path, tmp_path: Path, features: list[str]) -> None:
+    assert "other features" in refusal(spoilt(folder, tmp_path, features=features))
+
+
+@pytest.mark.parametrize("classes", [list(CLASSES[:-1]), [*CLASSES[:-1], "else"], []])
+def test_a_model_of_another_taxonomy(folder: Path, tmp_path: Path, classes: list[str]) -> None:
+    assert "another taxonomy" in refusal(spoilt(folder, tmp_path, classes=classes))
+
+
+@pytest.mark.parametrize("head", shipped.HEADS)
+def test_a_head_that_is_missing_or_changed(folder: Path, tmp_path: Path, head: str) -> None:
+    spoilt(folder, tmp_path)
+    file = tmp_path / f"{head}.txt"
+    file.write_text(file.read_text().replace("tree", "shrub", 1))
+    assert f"{head}.txt: does not match the hash" in refusal(tmp_path)
+    file.write_bytes(b"\xff\xfe\x00")
+    assert f"{head}.txt: not a text" in refusal(tmp_path)
+    file.unlink()
+    assert f"{head}.txt: No such file" in refusal(tmp_path)
+
+
+def test_a_card_without_a_head_vouches_for_nothing(folder: Path, tmp_path: Path) -> None:
+    assert "does not match the hash" in refusal(spoilt(folder, tmp_path, sha256={}))

@@ -1,0 +1,241 @@
+"""The benchmark's way to a scan: build, train both models, scan with them, measure."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dataset import labels
+from detector.flagger.lightgbm import LightGBMFlagger
+from detector.judge.embedded import EmbeddedJudge
+from detector.report import from_json
+
+pytest.importorskip("torch", reason="training needs the train extra")
+
+ROOT = Path(__file__).resolve().parent.parent
+# (pair, pattern) of the recorded traces that take part: healthy and faulty, three programs.
+TAKEN = {
+    ("classifier-plain-1", ()),
+    ("classifier-plain-1", ("memory-dtype-churn",)),
+    ("detector-plain-1", ()),
+    ("detector-plain-1", ("host-python-overhead",)),
+    ("detector-plain-1", ("memory-zero-grad-fill",)),
+    ("language-plain-1", ()),
+    ("language-plain-1", ("memory-redundant-copy",)),
+    ("language-plain-1", ("host-loop-indexing",)),
+}
+FLAGGER = ["experiment.settings.rounds=3", "experiment.settings.class_rounds=1"]
+JUDGE = [
+    "experiment=embedded_judge",
+    "experiment.recorded_repeats=1",
+    "experiment.settings.epochs=1",
+    "+experiment.settings.vocabulary=512",
+    "+experiment.settings.width=16",
+]
+FIGURE = re.compile(r"\d\.\d{3} \[\d\.\d{3}, \d\.\d{3}\]$")
+
+
+def python(module: str, *words: object, folder: Path, **env: str) -> subprocess.CompletedProcess:
+    """``python -m module`` in a folder of its own, with this checkout's code."""
+    return subprocess.run(
+        [sys.executable, "-m", module, *map(str, words)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def worked(run: subprocess.CompletedProcess) -> list[str]:
+    """The lines that a run printed; it must have ended well, without a word of complaint."""
+    assert run.returncode == 0, run.stderr
+    assert run.stderr == ""
+    return run.stdout.splitlines()
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recorded")
+    for trace, label in labels.labelled(ROOT / "dataset" / "recorded"):
+        if (label.pair, label.patterns) in TAKEN:
+            shutil.copy(trace, folder)
+            shutil.copy(labels.label_path(trace), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that everything runs in: no checkout, and empty."""
+    return tmp_path_factory.mktemp("place")
+
+
+@pytest.fixture(scope="module")
+def data(place: Path, recorded: Path) -> Path:
+    lines = worked(
+        python(
+            "dataset.build",
+            f"benchmark.recorded=['{recorded}']",
+            "benchmark.simulated.per_pattern=0",
+            "benchmark.simulated.healthy=3",
+            "out=benchmark",
+            folder=place,
+        )
+    )
+    assert re.fullmatch(r"\d+ traces \(.*'bad': \d+.*\) -> .*benchmark", lines[-1])
+    return place / "benchmark"
+
+
+@pytest.fixture(scope="module")
+def models(place: Path, data: Path) -> Path:
+    """Both models, trained by their entry point."""
+    (flagger, *figures) = worked(
+        python("detector.train", f"data={data}", "out=models", *FLAGGER, folder=place)
+    )
+    assert flagger.startswith("flagger: ")
+    assert all(FIGURE.search(line) for line in figures)
+    (judge, *_) = worked(
+        python("detector.train", *JUDGE, f"data={data}", "out=models", folder=place)
+    )
+    assert judge.startswith("embedded judge: ")
+    return place / "models"
+
+
+def test_the_trained_models_load_and_say_what_they_learnt_from(models: Path, data: Path) -> None:
+    flagger = LightGBMFlagger(str(models / "flagger"))
+    judge = EmbeddedJudge(models / "embedded_judge.safetensors")
+    counts = {"recorded": len(list_of(data, "recorded")), "simulated": 3}
+    assert flagger.card["traces_by_origin"] == counts
+    assert judge.model.card["trained_on"]["data_sha256"] == flagger.card["data_sha256"]
+
+
+def list_of(data: Path, origin: str) -> list[str]:
+    """The names of the traces of this origin in the manifest."""
+    traces = json.loads((data / "manifest.json").read_text())["traces"]
+    return [about["name"] for about in traces if about["origin"] == origin]
+
+
+def test_a_scan_runs_with_the_trained_models(models: Path, recorded: Path, place: Path) -> None:
+    trace = next(recorded.glob("*.json.gz"))
+    run = python(
+        "detector.scan",
+        trace,
+        f"flagger.path={models / 'flagger'}",
+        f"+judge.path={models / 'embedded_judge.safetensors'}",
+        "--format",
+        "json",
+        folder=place,
+    )
+    assert run.returncode == 0, run.stderr
+    report = from_json(run.stdout)
+    flagger = LightGBMFlagger(str(models / "flagger"))
+    judge = EmbeddedJudge(models / "embedded_judge.safetensors")
+    assert flagger.name in run.stdout
+    assert judge.name in run.stdout
+    assert report.source.path == str(trace)
+
+
+@pytest.mark.parametrize(
+    ("words", "file", "wanted"),
+    [
+        (FLAGGER, "flagger.json", "window AUC-ROC, cpu side, LightGBM"),
+        (
+            [*JUDGE, "experiment.held_out=[detector]"],
+            "embedded_judge.json",
+            "judge accuracy, faulty and healthy places",
+        ),
+    ],
+    ids=["flagger", "judge"],
+)
+def test_evaluating_prints_figures_with_intervals_and_writes_them(
+    data: Path, place: Path, words: list[str], file: str, wanted: str
+) -> None:
+    lines = worked(python("detector.evaluate", *words, f"data={data}", "out=figures", folder=place))
+    found = json.loads((place / "figures" / file).read_text())
+    assert lines[-1] == f"-> {Path('figures') / file}"
+    assert len(lines) == len(found) + 1
+    for line, (name, figure) in zip(lines, found.items(), strict=False):
+        assert line.startswith(name)
+        if figure["value"] is None:  # not defined in so small a set
+            assert "nan" in line
+        else:
+            assert FIGURE.search(line)
+            assert figure["low"] <= figure["value"] <= figure["high"]
+    assert found[wanted]["value"] is not None
+
+
+def test_nothing_is_written_but_what_was_asked_for(data: Path, models: Path, place: Path) -> None:
+    assert {p.name for p in place.iterdir()} <= {"benchmark", "models", "figures"}
+
+
+# -- what does not fit -----------------------------------------------------------------------------
+
+ENTRIES = ("dataset.build", "detector.train", "detector.evaluate")
+
+
+def refused(run: subprocess.CompletedProcess) -> str:
+    """The one line that a refused run leaves."""
+    assert run.returncode == 2, run.stderr
+    assert run.stdout == ""
+    (line,) = run.stderr.splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+@pytest.mark.parametrize("module", ENTRIES)
+def test_an_unknown_setting_is_one_line_that_names_the_key(module: str, tmp_path: Path) -> None:
+    line = refused(python(module, "wrkers=1", folder=tmp_path))
+    assert line.startswith("error: no setting 'wrkers'")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("module", "key"),
+    [("dataset.build", "out"), ("detector.train", "data"), ("detector.evaluate", "data")],
+)
+def test_a_setting_that_must_be_given_is_named(module: str, key: str, tmp_path: Path) -> None:
+    line = refused(python(module, folder=tmp_path))
+    assert line == f"error: {key} must be set: add {key}=VALUE"
+
+
+@pytest.mark.parametrize("module", ENTRIES[1:])
+def test_an_unfinished_build_is_one_line(module: str, tmp_path: Path) -> None:
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "windows.parquet").write_bytes(b"")
+    line = refused(python(module, "data=half", folder=tmp_path))
+    assert line.startswith("error: half: no finished benchmark")
+
+
+def test_a_missing_folder_of_recorded_traces_is_one_line(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    words = [f"benchmark.recorded=['{gone}']", "out=here"]
+    assert refused(python("dataset.build", *words, folder=tmp_path)) == (
+        f"error: {gone}: no recorded traces"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_argument_that_an_experiment_does_not_take_is_one_line(tmp_path: Path) -> None:
+    words = ["data=half", "+experiment.settings.leavs=3"]
+    line = refused(python("detector.train", *words, folder=tmp_path))
+    assert line.startswith("error: experiment: ")
+    assert "leavs" in line
+
+
+def test_the_full_error_is_there_for_those_who_ask(tmp_path: Path) -> None:
+    run = python("detector.train", "wrong=1", folder=tmp_path, HYDRA_FULL_ERROR="1")
+    assert run.returncode == 1
+    assert "Traceback" in run.stderr
+    assert "wrong" in run.stderr.splitlines()[-1]
+
+
+def test_hydra_s_own_options_still_work(tmp_path: Path) -> None:
+    run = python("detector.train", "--cfg", "job", "data=some", folder=tmp_path)
+    assert "data: some" in worked(run)
