@@ -26,7 +26,6 @@ SMALL_COPY_BYTES: Final = 64 * 1024
 SMALL_COLLECTIVE_BYTES: Final = 1 << 20
 SCALAR_BYTES: Final = 16  # one value, of the widest type there is
 FACTORY_REACH_NS: Final = 1_000_000  # a tensor that is moved at once was made for it
-CHAIN: Final = 3  # pointwise kernels in a row that are worth fusing
 LOOP_ROUNDS: Final = 10  # as many repeats of one op make a loop
 LONG_OP_NS: Final = 200_000  # an op that only dispatches is shorter
 FALLBACK_SHARE: Final = 0.2  # of a trip to the host and back, spent in an op there
@@ -91,12 +90,15 @@ def issued_within(a: Activity, spans: Intervals, rows: Int64) -> Int64:
     """Those device ``rows`` whose launch lies in ``spans``; on a CPU run, ops that start there."""
     trace = a.trace
     launch = trace.launch[rows]
-    at = np.where(launch >= 0, trace.start[launch], -1) if a.has_device else trace.start[rows]
-    i = np.searchsorted(spans.start, at, side="right") - 1
-    if not len(spans):
-        return rows[:0]
-    inside: Bool = (i >= 0) & (at >= 0) & (at < spans.end[np.maximum(i, 0)])
-    return rows[inside]
+    if not a.has_device:
+        return rows[_inside(spans, trace.start[rows])]
+    return rows[(launch >= 0) & _inside(spans, trace.start[launch])]
+
+
+def _inside(spans: Intervals, at: Int64) -> Bool:
+    """Which of these instants lie in ``spans``."""
+    inside: Bool = spans.covered(at, at + 1) > 0
+    return inside
 
 
 def _work_of(a: Activity, ops: Int64, kernels: Int64 | None = None) -> Intervals:
@@ -265,12 +267,7 @@ def _zero_grad(a: Activity) -> Intervals:
 
 def issued_spans(a: Activity, around: Int64, rows: Int64) -> Int64:
     """Those host ``rows`` that start inside one of the ``around`` events."""
-    spans = a.spans(around)
-    at = a.trace.start[rows]
-    if not len(spans):
-        return rows[:0]
-    i = np.searchsorted(spans.start, at, side="right") - 1
-    return rows[(i >= 0) & (at < spans.end[np.maximum(i, 0)])]
+    return rows[_inside(a.spans(around), a.trace.start[rows])]
 
 
 def _redundant(a: Activity) -> Intervals:
@@ -278,14 +275,6 @@ def _redundant(a: Activity) -> Intervals:
         return a.spans(a.ops("copy_op")) - a.loader
     moved = np.concatenate([a.kernels_of("copy"), a.kernels_of("cat"), a.copies_of("d2d")])
     return a.spans(issued_within(a, a.spans(a.ops("copy_op")), moved))
-
-
-def _casts(a: Activity) -> Intervals:
-    return _work_of(a, a.ops("to"))
-
-
-def _fp32(a: Activity) -> Intervals:
-    return a.spans(a.named(a.compute_rows, vocabulary.FP32_MATRIX))
 
 
 def _misaligned(a: Activity) -> Intervals:
@@ -309,10 +298,6 @@ def _is_odd(dims: str) -> bool:
 def _unfilled(a: Activity) -> Int64:
     blocks = a.trace.blocks[a.compute_rows]
     return a.compute_rows[(blocks > 0) & (2 * blocks <= multiprocessors(a))]
-
-
-def _underfilled(a: Activity) -> Intervals:
-    return a.spans(_unfilled(a))
 
 
 def _mean_unfilled(a: Activity) -> float:
@@ -339,16 +324,14 @@ def _elementwise(a: Activity) -> Intervals:
         pointwise = a.kernels_of("pointwise")
     else:
         pointwise = a.named(work, vocabulary.HOST["pointwise"])
-    return a.spans(work[_in_runs(np.isin(work, pointwise), CHAIN)]) - a.loader
+    return a.spans(work[_in_threes(np.isin(work, pointwise))]) - a.loader
 
 
-def _in_runs(hit: Bool, least: int) -> Bool:
-    """Those hits that stand in runs of at least so many."""
-    edge = np.diff(hit.astype(np.int8), prepend=0, append=0)
-    first, last = np.flatnonzero(edge > 0), np.flatnonzero(edge < 0)
-    long = np.repeat(last - first >= least, last - first)
-    found = hit.copy()
-    found[hit] = long
+def _in_threes(hit: Bool) -> Bool:
+    """Those hits that stand in runs of three or more."""
+    wide = np.pad(hit, 2)
+    first = wide[:-2] & wide[1:-1] & wide[2:]  # of three hits in a row
+    found: Bool = first[:-2] | first[1:-1] | first[2:]
     return found
 
 
@@ -418,14 +401,6 @@ def _autograd_ops(a: Activity) -> Intervals:
     return a.idle_while("op") if a.has_device else a.op_time
 
 
-def _kv_cat(a: Activity) -> Intervals:
-    return _work_of(a, a.ops("cat"))
-
-
-def _nothing(_: Activity) -> Intervals:
-    return EMPTY  # needs several ranks
-
-
 _CLAIMS: Final[dict[str, Callable[[Activity], Intervals]]] = {
     "input-dataloader-sync": _dataloader("loader_sync"),
     "input-dataloader-starved": _dataloader("loader_workers"),
@@ -448,10 +423,10 @@ _CLAIMS: Final[dict[str, Callable[[Activity], Intervals]]] = {
     "memory-zero-grad-fill": _zero_grad,
     "memory-redundant-copy": _redundant,
     "memory-layout-transform": lambda a: a.spans(a.kernels_of("layout")),
-    "memory-dtype-churn": _casts,
-    "compute-fp32-matmul": _fp32,
+    "memory-dtype-churn": lambda a: _work_of(a, a.ops("to")),
+    "compute-fp32-matmul": lambda a: a.spans(a.named(a.compute_rows, vocabulary.FP32_MATRIX)),
     "compute-misaligned-gemm": _misaligned,
-    "compute-underfilled": _underfilled,
+    "compute-underfilled": lambda a: a.spans(_unfilled(a)),
     "compute-unfused-attention": _attention,
     "compute-unfused-elementwise": _elementwise,
     "compute-single-tensor-optimizer": _optimizer,
@@ -460,9 +435,9 @@ _CLAIMS: Final[dict[str, Callable[[Activity], Intervals]]] = {
     "compile-recompile": _recompiles,
     "comm-exposed": lambda a: a.exposed_comm,
     "comm-small-collectives": _small_collectives,
-    "comm-straggler": _nothing,
+    "comm-straggler": lambda _: EMPTY,  # needs several ranks
     "comm-unused-parameters": _unused_parameters,
     "comm-missing-no-sync": _extra_rounds,
     "infer-autograd": _autograd_ops,
-    "infer-kv-cat": _kv_cat,
+    "infer-kv-cat": lambda a: _work_of(a, a.ops("cat")),
 }

@@ -63,10 +63,10 @@ def warnings(activity: Activity, judged: Judged) -> tuple[str, ...]:
         found.append("no host events: what the host did cannot be seen")
     coverage = trace.coverage
     if coverage.read_fraction < 1:
-        found.append(f"damaged file: {coverage.read_fraction:.0%} of it could be read")
+        found.append(f"damaged file: {coverage.read_fraction:.1%} of what it holds could be read")
     if activity.has_device and coverage.kernels_with_launch < 1:
         found.append(
-            f"{1 - coverage.kernels_with_launch:.0%} of the device events have no launch in the "
+            f"{1 - coverage.kernels_with_launch:.1%} of the device events have no launch in the "
             "trace; they count as device time"
         )
     if len(activity.launches) == 0 and len(activity.calls("launch")) and not activity.has_device:

@@ -278,7 +278,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "Matrix products run without tensor cores where TF32 or bf16 would do.",
         "sgemm or f32f32 simt kernels and no tensor-core kernel",
         "Allow TF32, or use autocast to bf16.",
-        'torch.set_float32_matmul_precision("high")',
+        'torch.set_float32_matmul_precision("high")  # from Ampere on; before: autocast to fp16',
         ("device",),
     ),
     Pattern(

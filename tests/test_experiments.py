@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from dataset import labels
+from dataset.simulate import WORKLOADS
+from detector.config import compose
 from detector.flagger.lightgbm import LightGBMFlagger
 from detector.judge.embedded import EmbeddedJudge
 from detector.report import from_json
@@ -106,6 +108,14 @@ def models(place: Path, data: Path) -> Path:
     )
     assert judge.startswith("embedded judge: ")
     return place / "models"
+
+
+def test_the_workloads_that_the_judge_never_learns_from_exist() -> None:
+    values = compose("evaluate", ["experiment=embedded_judge", "data=x"]).values
+    held_out = set(values["experiment"]["held_out"])
+    recorded = {label.workload for _, label in labels.labelled(ROOT / "dataset" / "recorded")}
+    assert held_out <= recorded | set(WORKLOADS)
+    assert held_out & recorded
 
 
 def test_the_trained_models_load_and_say_what_they_learnt_from(models: Path, data: Path) -> None:

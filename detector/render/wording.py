@@ -282,7 +282,7 @@ def coverage(report: Report) -> list[str]:
     """What is odd about what was read; empty when nothing is."""
     c, out = report.source.coverage, []
     if c.read_fraction < 1:
-        out.append(f"{percent(c.read_fraction)} of the file could be read")
+        out.append(f"{percent(c.read_fraction)} of what the file holds could be read")
     out += [f"{what}: {_counts(of)}" for what, of in _mended(c.repaired, c.dropped) if of]
     if report.source.kernels and min(c.kernels_with_launch, c.kernels_with_op) < 0.995:
         launch, op = percent(c.kernels_with_launch), percent(c.kernels_with_op)

@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detector import cost, pipeline
@@ -72,7 +72,7 @@ def stepped(trace: Trace, steps: int) -> Trace:
     )
 
 
-def any_report(seed: int, steps: int, **settings: float) -> tuple[Report, Trace]:
+def any_report(seed: int, steps: int, **chosen: float) -> tuple[Report, Trace]:
     trace = random_trace(seed)
     trace = stepped(trace, steps) if steps else trace
     report = pipeline.detect(
@@ -80,14 +80,17 @@ def any_report(seed: int, steps: int, **settings: float) -> tuple[Report, Trace]
         windower=ByStep(parts=4, fallback=12),
         flagger=AnyFlagger(seed),
         judge=AnyJudge(seed),
-        settings=pipeline.Settings(**settings),  # type: ignore[arg-type]
+        settings=pipeline.Settings(**chosen),  # type: ignore[arg-type]
     )
     return report, trace
 
 
 STEPS = st.sampled_from((0, 0, 1, 2, 5))
+# A whole scan each; the fuzz profile runs more.
+FEW = settings(max_examples=max(settings().max_examples // 2, 1))
 
 
+@FEW
 @given(SEEDS, STEPS)
 def test_findings_add_up(seed: int, steps: int) -> None:
     report, _ = any_report(seed, steps)
@@ -110,6 +113,7 @@ def test_findings_add_up(seed: int, steps: int) -> None:
     assert costs == sorted(costs, reverse=True)
 
 
+@FEW
 @given(SEEDS, STEPS)
 def test_a_finding_lies_in_the_judged_time_and_in_its_steps(seed: int, steps: int) -> None:
     report, trace = any_report(seed, steps)
@@ -126,6 +130,7 @@ def test_a_finding_lies_in_the_judged_time_and_in_its_steps(seed: int, steps: in
         assert bool(finding.steps) == bool(report.source.steps)
 
 
+@FEW
 @given(SEEDS, STEPS)
 def test_what_was_not_checked_is_no_finding(seed: int, steps: int) -> None:
     report, _ = any_report(seed, steps, min_share=0.0, min_confidence=0.0, also=0.0)
@@ -136,6 +141,7 @@ def test_what_was_not_checked_is_no_finding(seed: int, steps: int) -> None:
     assert sum(f.share for f in report.findings) <= 1 + 1e-9
 
 
+@FEW
 @given(SEEDS, STEPS)
 def test_any_report_survives_its_file(seed: int, steps: int) -> None:
     report, _ = any_report(seed, steps)
@@ -146,6 +152,7 @@ def test_any_report_survives_its_file(seed: int, steps: int) -> None:
     assert all(w.score == max(w.cpu_score, w.gpu_score) for w in report.windows)
 
 
+@FEW
 @given(SEEDS, STEPS)
 def test_no_instant_is_claimed_twice(seed: int, steps: int) -> None:
     """The claims behind the findings, as the pipeline made them."""

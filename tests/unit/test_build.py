@@ -16,6 +16,7 @@ from dataset import build as module
 from dataset import labels
 from dataset.build import UNFINISHED, build, units
 from dataset.labels import LabelError
+from detector.config import compose, groups
 from detector.errors import DetectorError
 from detector.experiment import table
 from detector.features import COLUMNS
@@ -85,6 +86,16 @@ def test_the_units_are_the_recorded_traces_and_so_many_of_each_pattern(
     assert drawn == dict.fromkeys(FEW, 1) | {None: 2}
     assert len({u.name for u in work}) == len(work)
     assert work == list(units(plan, tmp_path))
+
+
+@pytest.mark.parametrize("option", groups()["benchmark"])
+def test_every_benchmark_of_conf_is_one(option: str, tmp_path: Path) -> None:
+    plan = compose("build", [f"benchmark={option}", "out=here"]).values["benchmark"]
+    work = list(units(plan, tmp_path))
+    drawn = Counter(u.recipe[0] if u.recipe else "recorded" for u in work)
+    assert drawn.pop("recorded") == len(list(labels.labelled(RECORDED)))
+    assert drawn.pop(None) == plan["simulated"]["healthy"]
+    assert drawn == dict.fromkeys(FEW, plan["simulated"]["per_pattern"])
 
 
 def test_another_seed_draws_other_programs(plan: dict[str, Any], tmp_path: Path) -> None:

@@ -97,8 +97,8 @@ def test_device_work_outside_the_judged_time_shows_nothing() -> None:
         (without(Cat.CPU_OP), "no host events"),
         (without(Cat.KERNEL), "no device records"),
         (without(Cat.KERNEL), "launches without device records"),
-        (replace(FULL, coverage=Coverage(read_fraction=0.75)), "damaged file: 75% of it"),
-        (replace(FULL, coverage=Coverage(kernels_with_launch=0.9)), "10% of the device events"),
+        (replace(FULL, coverage=Coverage(read_fraction=0.75)), "damaged file: 75.0% of"),
+        (replace(FULL, coverage=Coverage(kernels_with_launch=0.9)), "10.0% of the device events"),
         (trace_of(*repeat(BODY, 2, 100)), "no step markers"),
         (
             trace_of(

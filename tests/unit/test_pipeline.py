@@ -132,6 +132,13 @@ def test_only_the_time_inside_the_regions_is_claimed() -> None:
     assert finding.steps == (0, 1)
 
 
+def test_a_region_in_which_nothing_is_claimed_is_no_occurrence() -> None:
+    busy = {10 + i: ("cpu", PYTHON) for i in range(1, 5)}  # the second step's kernel
+    idle = dict.fromkeys(range(*SPAN), ("cpu", PYTHON))
+    finding = only(report_of(TRACE, {**busy, **idle}, always(PYTHON)))
+    assert (finding.occurrences, finding.steps, finding.end_us) == (1, (0,), 1_000)
+
+
 def test_no_flag_no_finding() -> None:
     judge = Answering(always(PYTHON))
     report = detect(TRACE, windower=ByStep(10), flagger=Flags({}), judge=judge)

@@ -351,11 +351,14 @@ def test_pairs_never_stand_on_both_sides_of_the_validation_split() -> None:
         assert not left & right
 
 
+@pytest.mark.parametrize(
+    ("out", "kept"), [(("a",), {"b", "far"}), (("a", "far"), {"b"})], ids=["recorded", "simulated"]
+)
 def test_the_judge_never_learns_what_it_is_measured_on(
-    data: Path, tmp_path: Path, learnt: list[Any]
+    data: Path, tmp_path: Path, learnt: list[Any], out: tuple[str, ...], kept: set[str]
 ) -> None:
-    lines = JudgeExperiment(JUDGE, held_out=("a",)).evaluate(data, tmp_path)
-    assert {e.group.split("-")[0] for e in learnt} == {"b", "far"}
+    lines = JudgeExperiment(JUDGE, held_out=out).evaluate(data, tmp_path)
+    assert {e.group.split("-")[0] for e in learnt} == kept
     found = json.loads((tmp_path / "embedded_judge.json").read_text())
     assert len(lines) == len(found) + 1
     for name, figure in found.items():
