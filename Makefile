@@ -48,8 +48,9 @@ evaluate: $(DEV)  ## score the models on workloads held out of DATA
 bench: $(DEV)  ## time and peak memory of a scan by stage; TRACE=path
 	$(BIN)/python scripts/bench_scan.py $(TRACE) $(ARGS)
 
-fuzz: $(DEV)  ## the invariants, with many more examples
+fuzz: $(DEV)  ## the invariants, with many more examples; the reader by bytes, where atheris is installed
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest tests/property $(ARGS)
+	$(BIN)/python -m tests.fuzz.reader 300
 
 clean:  ## remove .venv, caches and build leftovers
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

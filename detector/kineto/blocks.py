@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Protocol
 
 from detector.errors import TraceError
 from detector.kineto.limits import Limits
-from detector.kineto.stream import PIECE, Stream
+from detector.kineto.stream import PIECE
 
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _OPENING = re.compile(rb'([ \t\r\n]*)(\{\s*"[^"\\]{0,40}")')
@@ -21,13 +22,22 @@ _BOM = b"\xef\xbb\xbf"
 _GUESSES = (b'}, {"', b'},{"', b"},\n", b"},\r\n")
 
 
+class Pieces(Protocol):
+    """Where the bytes come from, and what to call it."""
+
+    @property
+    def path(self) -> str: ...
+
+    def __iter__(self) -> Iterator[bytes | memoryview]: ...
+
+
 class Blocks:
     """Iterate for blocks; ``header`` and ``tail`` are the bytes around the event array.
 
     One buffer is used again and again: a block is valid until the next is asked for.
     """
 
-    def __init__(self, stream: Stream, limits: Limits) -> None:
+    def __init__(self, stream: Pieces, limits: Limits) -> None:
         self.header = b""
         self.tail = b""
         self.found = False  # an array of events
@@ -46,10 +56,9 @@ class Blocks:
 
         The rest reaches past the end of the array, unless that ended before.
         """
-        self._open()
         if not self.found:
-            return
-        while not self._ended:
+            self.open()
+        while self.found and not self._ended:
             cut = self._cut()
             if cut < 0:
                 if self._more():
@@ -64,6 +73,25 @@ class Blocks:
             yield memoryview(self._buffer)[begin : cut + 1], False
         for piece in self._pieces:
             self._keep_tail(bytes(piece))
+
+    @property
+    def held(self) -> int:
+        """Bytes behind the block just given that were read already."""
+        return self._stop - self._start
+
+    def jump(self, piece: bytes, following: Iterator[bytes | memoryview]) -> bool:
+        """Go on behind the last cut in ``piece``; False where it has none. Only after ``open``."""
+        self._start, self._stop = 1, 1 + len(piece)
+        self._buffer[1 : self._stop] = piece
+        self._start = self._cut() + 1
+        self._pieces = following
+        return self._start > 0
+
+    def skip(self) -> None:
+        """Use up the pieces unseen."""
+        self._start = self._stop
+        for _ in self._pieces:
+            pass
 
     def end(self, tail: bytes) -> None:
         """The array ended inside the block just given; ``tail`` is what came after it there."""
@@ -104,7 +132,7 @@ class Blocks:
         self._stop += len(piece)
         return True
 
-    def _open(self) -> None:
+    def open(self) -> None:
         """Read up to the first event, and learn how events begin in this file."""
         seen = 0
         while self._more():

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections import defaultdict
 from collections.abc import Iterator
 from math import prod
-from typing import Any
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ import numpy.typing as npt
 from detector.kineto.categories import DEVICE_CATS
 from detector.kineto.decode import Group
 from detector.kineto.events import NO_TEXT, SHAPES, Shape
-from detector.kineto.store import Store
+from detector.kineto.store import ROWS, Store
 from detector.trace import Cat, Int32, Int64, Track
 
 Columns = dict[str, npt.NDArray[Any]]
@@ -87,11 +88,11 @@ class Builder:
                 self._put(cat, key, values)
         self._rows[cat] += len(events)
 
-    def _put(self, cat: Cat, key: str, values: npt.NDArray[Any]) -> None:
+    def _put(self, cat: Cat, key: str, values: npt.NDArray[Any], first: int | None = None) -> None:
         store = self._stores.get((cat, key))
         if store is None:
             store = self._stores[cat, key] = Store(DTYPES[key])
-        store.put(self._rows[cat], values)
+        store.put(self._rows[cat] if first is None else first, values)
 
     def _track_numbers(self, events: list[Any], is_device: bool) -> list[int]:
         pids = {e.pid for e in events}
@@ -148,6 +149,41 @@ class Builder:
             return None
         names = self.names
         return np.array([-1 if w is None else names[str(w)] for w in words])
+
+    def send(self, out: BinaryIO) -> None:
+        """Write all rows for another builder to ``extend`` itself by."""
+        words = list(self.names), list(self._texts), list(self._tracks)
+        sizes = {key: len(store) for key, store in self._stores.items()}
+        pickle.dump((*words, dict(self._rows), sizes), out)
+        for store in self._stores.values():
+            for _, values in store.drain():
+                out.write(values.data)
+
+    def extend(self, sent: Any, rows: IO[bytes]) -> None:
+        """Append the rows of another builder; ``sent`` is what it pickled, ``rows`` go on there.
+
+        Raises EOFError where they break off.
+        """
+        names, texts, tracks, counts, sizes = sent
+        name = _int32([self.names[word] for word in names] + [-1])
+        text = _int32([self._texts[word] for word in texts] + [-1])
+        track = _int32([self._tracks[key] for key in tracks] + [-1])
+        renumber = dict.fromkeys(("name", "collective", "group"), name)
+        renumber |= {"dims": text, "types": text, "track": track}
+        for (cat, key), size in sizes.items():
+            self._receive(cat, key, size, rows, renumber.get(key))
+        for cat, count in counts.items():
+            self._rows[cat] += count
+
+    def _receive(
+        self, cat: Cat, key: str, size: int, rows: IO[bytes], renumber: Int32 | None
+    ) -> None:
+        first = self._rows[cat]
+        for at in range(0, size, ROWS):
+            values = np.empty(min(ROWS, size - at), DTYPES[key])
+            if rows.readinto(values.data.cast("B")) < values.nbytes:  # type: ignore[attr-defined]
+                raise EOFError
+            self._put(cat, key, values if renumber is None else renumber[values], first + at)
 
     def times(self) -> Columns:
         """Start, duration and category of every row: category by category, as in the file."""

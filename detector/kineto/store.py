@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-_ROWS = 1 << 16
+ROWS = 1 << 16
 
 
 class Store:
@@ -34,11 +34,11 @@ class Store:
 
     def _extend(self, values: npt.NDArray[Any]) -> None:
         while len(values):
-            at = self._filled % _ROWS
+            at = self._filled % ROWS
             if at == 0:
-                memory = mmap.mmap(-1, _ROWS * self._dtype.itemsize)
+                memory = mmap.mmap(-1, ROWS * self._dtype.itemsize)
                 self._chunks.append(np.frombuffer(memory, self._dtype))
-            count = min(_ROWS - at, len(values))
+            count = min(ROWS - at, len(values))
             self._chunks[-1][at : at + count] = values[:count]
             self._filled += count
             values = values[count:]

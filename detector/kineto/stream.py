@@ -21,7 +21,7 @@ PIECE = 512 << 10  # of JSON: small pieces stay in the cache, and parse 1.5 time
 # Of the file: large enough that the hashing thread is seldom waited for.
 _STORED = 4 << 20
 _PACKED = 64 << 10  # given to zlib at once: it copies what it does not use
-_GZIP = b"\x1f\x8b"
+GZIP = b"\x1f\x8b"
 
 
 def open_source(source: str | Path | BinaryIO) -> tuple[BinaryIO, str]:
@@ -70,7 +70,7 @@ class Stream:
         """Pieces of at most PIECE bytes, each valid until the next is asked for."""
         stored = self._stored_pieces()
         first = next(stored, memoryview(b""))
-        packed = first[:2] == _GZIP
+        packed = first[:2] == GZIP
         pieces = self._slices(first, stored, _PACKED if packed else PIECE)
         for piece in self._inflate(pieces) if packed else pieces:
             self.size += len(piece)
