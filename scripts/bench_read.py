@@ -1,12 +1,13 @@
 """How long reading a trace takes and how much memory, beside what others need, at growing sizes.
 
-    python scripts/bench_read.py TRACE [--sizes MB ...] [--repeat N] [--gz] [--cores N]
+    python scripts/bench_read.py TRACE [--sizes MB ...] [--repeat N] [--gz]
 
 TRACE is a real trace; larger files are made from it, in a temporary folder, by repeating its events
 with shifted times and ids. Every figure is a whole process, start-up included (Linux); the readers
 take turns, so that other load disturbs all of them alike. Peers are measured where they are
 installed: json and orjson only parse; Holistic Trace Analysis parses into a table, with its fastest
-backend.
+backend. The output is a Markdown table, a row a file: median wall seconds / peak MB; a peer also
+with how many times this reader's wall it takes. A second process's peak is added to the first's.
 """
 
 from __future__ import annotations
@@ -28,23 +29,28 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 OURS = "this reader"
+PINNED = "on one core"
 _OPEN = (
     "import gzip,sys; p=sys.argv[1]; d=(gzip.open if p.endswith('gz') else open)(p,'rb').read();"
 )
 READERS = {
     OURS: "import sys; from detector.kineto import read; read(sys.argv[1])",
+    PINNED: "import sys; from detector.kineto import read; read(sys.argv[1])",
     "json": _OPEN + "import json; json.loads(d)",
     "orjson": _OPEN + "import orjson; orjson.loads(d)",
-    "HTA ijson": (
+    "Holistic Trace Analysis": (
         "import sys; from hta.common import trace_parser as p;"
         "from hta.configs import parser_config as c;"
         "p.set_default_trace_parsing_backend(c.ParserBackend.IJSON_BATCH_AND_COMPRESS);"
         "p.parse_trace_dataframe(sys.argv[1], c.ParserConfig.get_default_cfg())"
     ),
 }
-MODULES = {"orjson": "orjson", "HTA ijson": "hta"}
+MODULES = {"orjson": "orjson", "Holistic Trace Analysis": "hta"}
 # Linux hands getrusage's peak on from parent to child; /proc tells the child's own.
-PEAK = "; print([line.split()[1] for line in open('/proc/self/status') if 'VmHWM' in line][0])"
+PEAK = (
+    "; import resource as r; print(r.getrusage(r.RUSAGE_CHILDREN).ru_maxrss"
+    " + sum(int(line.split()[1]) for line in open('/proc/self/status') if 'VmHWM' in line))"
+)
 _NUMBER = re.compile(
     rb'("ts":\s*)(-?\d+)|("(?:correlation|External id|external id|id)":\s*)(\d+)(?![.\d])'
 )
@@ -53,7 +59,9 @@ _NUMBER = re.compile(
 def main() -> int:
     args = _arguments()
     readers = [name for name in READERS if find_spec(MODULES.get(name, "json"))]
-    print(_machine())
+    print(_machine(), end="\n\n")
+    print("| JSON MB | stored MB | " + " | ".join(readers) + " | this reader, MB/s |")
+    print("|---" * (len(readers) + 3) + "|")
     folder = Path(tempfile.mkdtemp(prefix="bench-read-"))
     try:
         for size in args.sizes:
@@ -74,7 +82,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--sizes", type=int, nargs="+", default=[3, 50, 215, 1000], metavar="MB")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--gz", action="store_true", help="each size packed too")
-    parser.add_argument("--cores", type=int, help="let the readers use this many cores")
+    parser.add_argument("--peers-up-to", type=int, default=2000, metavar="MB")
     return parser.parse_args()
 
 
@@ -83,7 +91,11 @@ def _machine() -> str:
         ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"],
         capture_output=True, text=True, check=False,
     ).stdout.strip()  # fmt: skip
-    return f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, commit {commit or 'unknown'}"  # noqa: E501
+    return (
+        f"{time.strftime('%Y-%m-%d')}, {platform.machine()}, {os.cpu_count()} cores, load "
+        f"{os.getloadavg()[0]:.1f} before it began, Python {platform.python_version()}, "
+        f"commit {commit or 'unknown'}"
+    )
 
 
 def repeated(trace: Path, size: int, folder: Path) -> Path:
@@ -136,39 +148,38 @@ def _packed(path: Path) -> Path:
 
 
 def _report(path: Path, size: int, readers: list[str], args: argparse.Namespace) -> None:
+    """One row."""
     walls: dict[str, list[float]] = {name: [] for name in readers}
     peaks: dict[str, float] = {}
-    failed: dict[str, str] = {}
+    wanted = [r for r in readers if r in (OURS, PINNED) or size <= args.peers_up_to * 1e6]
     for _ in range(args.repeat):
-        for name in readers:
-            if name in failed:
-                continue
+        for name in list(wanted):
             try:
-                wall, peaks[name] = _once(READERS[name], path, args.cores)
+                wall, peaks[name] = _once(name, path)
             except subprocess.CalledProcessError as error:
-                failed[name] = error.stderr.strip().splitlines()[-1:][0][:80]
+                sys.stderr.write(f"{name}, {path.name}: {error.stderr.strip()[-200:]}\n")
+                wanted.remove(name)
             else:
                 walls[name].append(wall)
-    print(f"\n{path.name}: {size / 1e6:.0f} MB of JSON, {path.stat().st_size / 1e6:.0f} MB stored")
-    heads = ("wall s", "fastest", "MB/s", "peak MB", "x size", "x ours")
-    print(" " * 12 + "".join(f"{head:>9}" for head in heads))
-    for name in readers:
-        if name in failed:
-            print(f"{name:12} failed: {failed[name]}")
-            continue
-        wall, fastest = statistics.median(walls[name]), min(walls[name])
-        ratio = wall / statistics.median(walls[OURS])
-        print(
-            f"{name:12}{wall:9.2f}{fastest:9.2f}{size / 1e6 / wall:9.0f}{peaks[name]:9.0f}"
-            f"{peaks[name] * 1e6 / size:9.2f}{ratio:9.1f}"
-        )
+    ours = statistics.median(walls[OURS])
+    cells = [_cell(name, walls[name], peaks.get(name, 0.0), ours) for name in readers]
+    front = f"{size / 1e6:.0f} | {path.stat().st_size / 1e6:.1f}"
+    print(f"| {front} | {' | '.join(cells)} | {size / 1e6 / ours:.0f} |", flush=True)
 
 
-def _once(code: str, path: Path, cores: int | None) -> tuple[float, float]:
+def _cell(name: str, walls: list[float], peak: float, ours: float) -> str:
+    if not walls:
+        return "–"
+    wall = statistics.median(walls)
+    ratio = "" if name in (OURS, PINNED) else f" / {wall / ours:.1f}×"
+    return f"{wall:.2f} s / {peak:.0f}{ratio}"
+
+
+def _once(name: str, path: Path) -> tuple[float, float]:
     """Wall seconds and peak MB of one process."""
-    command = [sys.executable, "-c", code + PEAK, str(path)]
-    if cores:
-        command = ["taskset", "-c", f"0-{cores - 1}", *command]
+    command = [sys.executable, "-c", READERS[name] + PEAK, str(path)]
+    if name == PINNED:
+        command = ["taskset", "-c", "0", *command]
     begin = time.perf_counter()
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=True,

@@ -17,7 +17,7 @@ from pathlib import Path
 
 def main() -> int:
     if find_spec("atheris") is None:
-        print("not fuzzed by bytes: atheris is not installed (pip install atheris)")
+        sys.stderr.write("not fuzzed by bytes: atheris is not installed (pip install atheris)\n")
         return 0
     import atheris
 

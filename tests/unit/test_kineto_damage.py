@@ -13,7 +13,7 @@ import pytest
 
 from detector.errors import TraceError
 from detector.kineto import Limits, read
-from detector.trace import Trace
+from detector.trace import Cat, Trace
 
 CUT = "unreadable event"
 
@@ -389,3 +389,14 @@ def test_damage_of_one_event_costs_no_other_of_a_large_file() -> None:
     assert trace.coverage.dropped == {CUT: 1}
     assert trace.coverage.repaired == {"unescaped quote or backslash": 1}
     assert 0.9999 < trace.coverage.read_fraction < 1
+
+
+def test_a_hundred_thousand_calls_and_kernels_of_one_correlation() -> None:
+    count, args = 50_000, {"correlation": 7, "stream": 3}
+    calls = [event(i, cat="cuda_runtime", ts=10 * i, dur=2, args=args) for i in range(count)]
+    kernels = [event(i, cat="kernel", ts=10 * i + 5, dur=4, args=args) for i in range(count)]
+    trace = read_text(trace_text(*calls, *kernels))
+    launched = trace.rows(Cat.KERNEL)
+    assert len(launched) == count
+    assert trace.start[trace.launch[launched]].tolist() == list(range(0, count * 10_000, 10_000))
+    assert trace.coverage.kernels_with_launch == 1.0
