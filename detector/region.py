@@ -10,6 +10,7 @@ import numpy as np
 from detector.flagger import Flagger, Float32, Scores
 from detector.intervals import Intervals
 from detector.taxonomy import BY_ID, CLASSES, NONE, Side
+from detector.trace import Int64
 from detector.window import Window
 
 CANDIDATES = 5
@@ -52,7 +53,8 @@ def merge(
         for side in ("cpu", "gpu")
         for region in _merge_side(windows, scores, side, flagger, matrix)
     ]
-    return tuple(sorted((_sharpen(r, edges) for r in regions), key=lambda r: (r.start, r.side)))
+    points = np.union1d(edges.start, edges.end)
+    return tuple(sorted((_sharpen(r, points) for r in regions), key=lambda r: (r.start, r.side)))
 
 
 def _merge_side(
@@ -96,11 +98,8 @@ def _candidates(
     return tuple((CLASSES[i], round(float(probability[i]), 4)) for i in order)
 
 
-def _sharpen(region: Region, edges: Intervals) -> Region:
+def _sharpen(region: Region, points: Int64) -> Region:
     """Move the edges inwards to where an event begins or ends, if one is near."""
-    if not len(edges):
-        return region
-    points = np.unique(np.concatenate([edges.start, edges.end]))
     reach = region.dur // (2 * max(1, len(region.windows)))  # at most half a window
     first = points[np.searchsorted(points, region.start) :][:1]
     last = points[: np.searchsorted(points, region.end, side="right")][-1:]
