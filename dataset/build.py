@@ -23,12 +23,12 @@ from typing import Any
 
 import hydra
 import numpy as np
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from rich.progress import track
 
 from dataset import labels
 from dataset.tables import Tables, tables
-from detector.config import CONF_DIR, checked
+from detector.config import CONF_DIR, checked, plain
 from detector.features import COLUMNS
 from detector.output import told
 
@@ -175,11 +175,10 @@ def _write_tables(made: list[Built], out: Path) -> None:
 @hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="build")
 def run(config: DictConfig) -> None:
     """Build what Hydra composed."""
-    plain = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(plain, dict)
-    out = Path(hydra.utils.to_absolute_path(str(plain["out"])))
+    values = plain("build", config).values
+    out = Path(hydra.utils.to_absolute_path(str(values["out"])))
     with told(labels.LabelError):
-        manifest = build(plain["benchmark"], out, int(plain["workers"]))
+        manifest = build(values["benchmark"], out, int(values["workers"]))
     counts = Counter(t["quality"] for t in manifest["traces"])
     print(f"{len(manifest['traces'])} traces ({dict(counts)}) -> {out}")
 

@@ -16,6 +16,7 @@ from detector.errors import ConfigError, DetectorError
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
+    from omegaconf import DictConfig
 
 _HERE = Path(__file__).resolve().parent
 # A wheel holds conf/ as detector/conf (pyproject.toml); a checkout has it beside the package.
@@ -79,6 +80,15 @@ def checked(name: str, words: Sequence[str]) -> None:
         compose(name, words)
 
 
+def plain(name: str, config: DictConfig) -> Config:
+    """What one of Hydra's own entry points composed, as this project's plain values."""
+    from omegaconf import OmegaConf
+
+    values = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(values, dict)
+    return Config(name, {str(key): value for key, value in values.items()})
+
+
 def groups(config_dir: Path = CONF_DIR) -> dict[str, tuple[str, ...]]:
     """Each group of settings and its options, as they lie in ``conf/``."""
     folders = sorted(d for d in config_dir.iterdir() if d.is_dir() and not d.name.startswith("_"))
@@ -114,9 +124,7 @@ def _compose(
         config = hydra.compose(name, [*search, *overrides])
     if not missing and (left := sorted(OmegaConf.missing_keys(config))):
         raise ConfigError(f"{left[0]} must be set: add {left[0]}=VALUE")
-    values = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(values, dict)
-    return {str(key): value for key, value in values.items()}
+    return plain(name, config).values
 
 
 def _parsed(text: str) -> Override:

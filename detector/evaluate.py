@@ -6,21 +6,21 @@ import sys
 from pathlib import Path
 
 import hydra
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from detector.config import CONF_DIR, Config, checked
+from detector.config import CONF_DIR, checked, plain
 from detector.output import told
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="evaluate")
 def run(config: DictConfig) -> None:
     """Measure what Hydra composed."""
-    plain = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(plain, dict)
-    values = {str(key): value for key, value in plain.items()}
+    settings = plain("evaluate", config)
     with told():
-        experiment = Config("evaluate", values).build("experiment")
-        for line in experiment.evaluate(Path(values["data"]), Path(values["out"])):
+        experiment = settings.build("experiment")
+        for line in experiment.evaluate(
+            Path(settings.values["data"]), Path(settings.values["out"])
+        ):
             print(line)
 
 

@@ -70,19 +70,20 @@ class FlaggerExperiment:
         scored = held_out(frame, self.settings)
         limits = thresholds(scored, self.settings)
         models = fit(frame, self.settings)
+        figures = {name: str(value) for name, value in _window_scores(scored).items()}
         card = {
             **provenance(data, frame),
             "name": "flagger",
             "threshold": limits,
             "threshold_rule": f"{self.settings.false_alarms:.0%} of the windows of healthy "
             "recorded traces, scored by models that never saw their workload",
-            "held_out": {name: str(value) for name, value in _window_scores(scored).items()},
+            "held_out": figures,
         }
         texts = {head: model.model_to_string() for head, model in models.items()}
         shipped.save(out / "flagger", texts, card)
         size = sum(len(t) for t in texts.values())
         return [f"flagger: {len(frame)} windows, {size / 1e6:.1f} MB -> {out / 'flagger'}"] + [
-            f"  {name}: {value}" for name, value in _window_scores(scored).items()
+            f"  {name}: {value}" for name, value in figures.items()
         ]
 
     def evaluate(self, data: Path, out: Path) -> list[str]:
@@ -106,7 +107,7 @@ class JudgeExperiment:
     seed: int = 0
 
     def train(self, data: Path, out: Path) -> list[str]:
-        """Fit on every labelled evidence, and ship with the figures of the last evaluation."""
+        """Fit on every labelled evidence; the card holds the figures of its validation pairs."""
         from detector.judge.training import save_model
 
         frame = table(data, "evidence")

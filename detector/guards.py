@@ -36,7 +36,7 @@ def _unmet(activity: Activity, judged: Judged) -> dict[Need, str]:
     unmet: dict[Need, str] = {}
     if not activity.has_device:
         unmet["device"] = "the trace has no device records"
-    elif not activity.busy.clip(judged.start, judged.end).measure:
+    elif not _device_works(activity, judged):
         unmet["device"] = "no device work falls into the judged time"
     if not len(activity.of(Cat.CPU_OP)):
         unmet["host"] = "the trace has no host events"
@@ -51,13 +51,17 @@ def _unmet(activity: Activity, judged: Judged) -> dict[Need, str]:
     return unmet
 
 
+def _device_works(activity: Activity, judged: Judged) -> bool:
+    return activity.busy.clip(judged.start, judged.end).measure > 0
+
+
 def warnings(activity: Activity, judged: Judged) -> tuple[str, ...]:
     """Doubts about the whole trace, in plain words."""
     trace = activity.trace
     found = list(judged.warnings)
     if not activity.has_device and "no device records" not in " ".join(found):
         found.append("no device records: judged as a CPU run")
-    elif activity.has_device and not activity.busy.clip(judged.start, judged.end).measure:
+    elif activity.has_device and not _device_works(activity, judged):
         found.append("no device work falls into the judged time: what the device did is not told")
     if not len(activity.of(Cat.CPU_OP)):
         found.append("no host events: what the host did cannot be seen")

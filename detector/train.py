@@ -6,21 +6,19 @@ import sys
 from pathlib import Path
 
 import hydra
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from detector.config import CONF_DIR, Config, checked
+from detector.config import CONF_DIR, checked, plain
 from detector.output import told
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="train")
 def run(config: DictConfig) -> None:
     """Train what Hydra composed."""
-    plain = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(plain, dict)
-    values = {str(key): value for key, value in plain.items()}
+    settings = plain("train", config)
     with told():
-        experiment = Config("train", values).build("experiment")
-        for line in experiment.train(Path(values["data"]), Path(values["out"])):
+        experiment = settings.build("experiment")
+        for line in experiment.train(Path(settings.values["data"]), Path(settings.values["out"])):
             print(line)
 
 
