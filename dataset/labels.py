@@ -16,8 +16,10 @@ from typing import Any, Literal, get_args
 Origin = Literal["recorded", "simulated", "injected", "natural"]
 Quality = Literal["good", "bad"]
 Side = Literal["cpu", "gpu"]
+Extent = Literal["every", "some", "once", ""]
 
-GENERATOR = "1"
+GENERATOR = "2"  # "1" had neither base, extent nor healthy_step_us
+UNKNOWN = "unknown"  # a problem of the base's own, or nobody looked: left out of the scoring
 TRACE_SUFFIX = ".json.gz"
 LABEL_SUFFIX = ".label.json"
 
@@ -28,7 +30,7 @@ class LabelError(ValueError):
 
 @dataclass(frozen=True)
 class LabelRegion:
-    """One span in which a pattern acts; ``end_us`` is exclusive."""
+    """One span in which a pattern acts (or ``UNKNOWN``); ``end_us`` is exclusive."""
 
     start_us: float
     end_us: float
@@ -40,8 +42,8 @@ class LabelRegion:
 class Label:
     """Everything known about one trace. Traces with the same ``pair`` are twins.
 
-    ``step_us`` is the median wall time of the recorded steps. A good trace has no region, a bad one
-    has at least one.
+    ``step_us`` is the median wall time of the recorded steps. A good trace has no region but
+    unknown ones, a bad one has at least one of a pattern.
     """
 
     origin: Origin
@@ -55,11 +57,14 @@ class Label:
     regions: tuple[LabelRegion, ...] = ()
     parameters: Mapping[str, Any] = field(default_factory=dict)
     generator: str = GENERATOR
+    base: str = ""  # the real trace that a fault was put into, by name
+    extent: Extent = ""  # of the fault: in every step, in some, in one
+    healthy_step_us: float | None = None  # step time without the fault, where it is known
 
     @property
     def patterns(self) -> tuple[str, ...]:
         """The distinct patterns of the regions, in order of first appearance."""
-        return tuple(dict.fromkeys(r.pattern for r in self.regions))
+        return tuple(dict.fromkeys(r.pattern for r in self.regions if r.pattern != UNKNOWN))
 
 
 def label_path(trace: str | Path) -> Path:
@@ -122,10 +127,17 @@ def _faults(label: Label) -> Iterator[str]:
         yield f"origin {label.origin!r} is unknown"
     if label.quality not in get_args(Quality):
         yield f"quality {label.quality!r} is unknown"
-    elif (label.quality == "bad") != bool(label.regions):
-        yield f"quality {label.quality} with {len(label.regions)} regions"
-    if not (_is_number(label.step_us) and label.step_us >= 0):
-        yield "step_us must be a number of at least 0"
+    elif (label.quality == "bad") != bool(label.patterns):
+        yield f"quality {label.quality} with {len(label.patterns)} patterns in its regions"
+    if not isinstance(label.base, str):
+        yield "base must be text"
+    if label.extent not in get_args(Extent):
+        yield f"extent {label.extent!r} is unknown"
+    for name in ("step_us", "healthy_step_us"):
+        value = getattr(label, name)
+        optional = name == "healthy_step_us" and value is None
+        if not (optional or (_is_number(value) and value >= 0)):
+            yield f"{name} must be a number of at least 0"
     for i, region in enumerate(label.regions):
         if not (_is_number(region.start_us) and _is_number(region.end_us)):
             yield f"regions[{i}]: times must be finite numbers"

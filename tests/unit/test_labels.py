@@ -31,8 +31,18 @@ BAD = replace(
 )
 
 
+INJECTED = replace(
+    BAD,
+    origin="injected",
+    base="v100_train",
+    extent="some",
+    healthy_step_us=10.0,
+    regions=(*BAD.regions, LabelRegion(3.0, 4.0, labels.UNKNOWN, "gpu")),
+)
+
+
 def test_a_label_survives_its_file(tmp_path: Path) -> None:
-    for label in (GOOD, BAD):
+    for label in (GOOD, BAD, INJECTED):
         assert labels.read(labels.write(label, tmp_path / "x.label.json")) == label
 
 
@@ -46,8 +56,9 @@ def test_the_file_holds_the_agreed_fields(tmp_path: Path) -> None:
     data = json.loads(labels.write(BAD, tmp_path / "x.label.json").read_text())
     assert set(data) == {
         *("origin", "pair", "workload", "device", "framework", "generator", "seed"),
-        *("parameters", "step_us", "quality", "regions"),
+        *("parameters", "step_us", "quality", "regions", "base", "extent", "healthy_step_us"),
     }
+    assert data["generator"] == "2"
     assert data["regions"] == [
         {"start_us": 1.0, "end_us": 2.5, "pattern": "host-gc-pause", "side": "cpu"}
     ]
@@ -57,8 +68,12 @@ def test_the_file_holds_the_agreed_fields(tmp_path: Path) -> None:
     ("change", "said"),
     [
         ({"origin": "dreamt"}, "origin 'dreamt'"),
-        ({"quality": "good"}, "quality good with 1 regions"),
-        ({"regions": ()}, "quality bad with 0 regions"),
+        ({"quality": "good"}, "quality good with 1 patterns"),
+        ({"regions": ()}, "quality bad with 0 patterns"),
+        ({"regions": (LabelRegion(0.0, 1.0, labels.UNKNOWN, "cpu"),)}, "bad with 0 patterns"),
+        ({"extent": "always"}, "extent 'always'"),
+        ({"base": None}, "base"),
+        ({"healthy_step_us": float("inf")}, "healthy_step_us"),
         ({"step_us": float("nan")}, "step_us"),
         ({"pair": ""}, "pair"),
         ({"regions": (LabelRegion(2.0, 2.0, "x", "cpu"),)}, "ends before it starts"),
@@ -78,6 +93,22 @@ def test_a_file_that_is_no_label_names_itself(tmp_path: Path, text: str) -> None
     path.write_text(text)
     with pytest.raises(LabelError, match=r"x\.label\.json"):
         labels.read(path)
+
+
+def test_a_label_of_the_first_generator_is_read(tmp_path: Path) -> None:
+    path = labels.write(BAD, tmp_path / "x.label.json")
+    data = json.loads(path.read_text())
+    for name in ("base", "extent", "healthy_step_us"):
+        del data[name]
+    path.write_text(json.dumps({**data, "generator": "1"}))
+    assert labels.read(path) == replace(BAD, generator="1")
+
+
+def test_unknown_regions_are_no_patterns() -> None:
+    unknown = (LabelRegion(0.0, 1.0, labels.UNKNOWN, "gpu"),)
+    label = labels.checked(replace(GOOD, regions=unknown))
+    assert label.patterns == ()
+    assert INJECTED.patterns == ("host-gc-pause",)
 
 
 @given(st.from_regex(r"[a-z0-9.-]{1,20}", fullmatch=True))
