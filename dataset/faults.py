@@ -10,10 +10,23 @@ from dataclasses import dataclass
 from dataset.workloads.setting import Variant
 from detector.taxonomy import BY_ID
 
-WORKLOADS = ("classifier", "detector", "segmenter", "generator", "language")
+COMPILABLE = ("classifier", "detector", "segmenter", "generator", "language")
+WORKLOADS = (
+    *COMPILABLE,
+    "recommender",
+    "depth",
+    "pose",
+    "speech",
+    "translator",
+    "forecaster",
+    "graph",
+)
 COMPILED = ("classifier", "segmenter", "language")  # where a compilation leaves a small trace
 DDP = ("classifier", "language")
-CONVOLVING = ("classifier", "detector", "segmenter", "generator")
+# One worker keeps up with these: their batches are small beside their steps.
+LOADING = tuple(name for name in WORKLOADS if name not in ("recommender", "speech"))
+CONVOLVING = ("classifier", "detector", "segmenter", "generator", "depth", "pose")
+ATTENDING = ("generator", "language", "translator")
 
 
 @dataclass(frozen=True)
@@ -48,9 +61,9 @@ SEARCHES = r"search_unused_parameters"
 REDUCES = r"all_?reduce"
 
 FAULTS: tuple[Fault, ...] = (
-    Fault("input-dataloader-sync", "loader", sometimes=False),
-    Fault("input-dataloader-starved", "loader", sometimes=False, least=0.15),
-    Fault("input-main-thread-preprocessing", "loader", sometimes=False),
+    Fault("input-dataloader-sync", "loader", LOADING, sometimes=False),
+    Fault("input-dataloader-starved", "loader", LOADING, sometimes=False, least=0.15),
+    Fault("input-main-thread-preprocessing", "loader", LOADING, sometimes=False),
     Fault("input-pageable-copy", cuda_only=True),
     Fault("input-copy-not-overlapped", cuda_only=True),
     Fault("input-tiny-copies", cuda_only=True),
@@ -73,11 +86,11 @@ FAULTS: tuple[Fault, ...] = (
     Fault("memory-layout-transform", workloads=CONVOLVING, backward=True),
     Fault("memory-dtype-churn", backward=True),
     Fault("compute-misaligned-gemm", workloads=("language",), cuda_only=True, sometimes=False),
-    Fault("compute-unfused-attention", workloads=("generator", "language"), backward=True),
+    Fault("compute-unfused-attention", workloads=ATTENDING, backward=True),
     Fault("compute-unfused-elementwise", backward=True),
     Fault("compute-single-tensor-optimizer", sometimes=False),
     Fault("compute-conv-bias-batchnorm", workloads=CONVOLVING, sometimes=False),
-    Fault("compile-graph-break", "compiled", sometimes=False),
+    Fault("compile-graph-break", "compiled", COMPILABLE, sometimes=False),
     Fault("compile-recompile", "compiled", COMPILED, narrow=COMPILES, rare=True),
     Fault("comm-unused-parameters", "ddp", DDP, cuda_only=True, sometimes=False, narrow=SEARCHES),
     Fault("comm-missing-no-sync", "ddp", DDP, narrow=REDUCES),
@@ -107,6 +120,13 @@ EXTRAS: tuple[tuple[str, Variant, str], ...] = (
     ("language", "plain", "collect"),
     ("matmul", "plain", "busy"),
     ("matmul", "serve", "busy"),
+    ("recommender", "plain", "item"),
+    ("depth", "plain", "checkpoint"),
+    ("pose", "serve", "item"),
+    ("speech", "plain", "long"),
+    ("translator", "plain", "item"),
+    ("forecaster", "plain", "log"),
+    ("graph", "plain", "collect"),
 )
 
 

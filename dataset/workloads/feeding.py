@@ -13,15 +13,25 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from dataset.workloads.setting import Setting
+from dataset.workloads.setting import CHANNELS, SERIES, TEXT, Setting
 from dataset.workloads.switch import SWITCH, Mark
 from dataset.workloads.task import Batch, Task
 
 STORED = 24  # distinct stored samples; they repeat
-RAW_SIDE = {"classifier": 160, "detector": 160, "segmenter": 240}
+RAW_SIDE = {"classifier": 160, "detector": 160, "segmenter": 240, "depth": 200, "pose": 160}
 FRAMES = 32
 # How many times the decoding work one worker cannot do while the model computes.
-SLOW = {"classifier": 8, "detector": 8, "segmenter": 12, "generator": 24, "language": 11}
+SLOW = {
+    **dict.fromkeys(SERIES, 24),
+    "classifier": 8,
+    "detector": 8,
+    "segmenter": 12,
+    "generator": 24,
+    "language": 11,
+    "depth": 10,
+    "pose": 10,
+    "translator": 6,
+}
 
 
 class Samples(Dataset[Batch]):
@@ -57,9 +67,9 @@ def _stored(setting: Setting, number: int) -> bytes:
         side = RAW_SIDE[setting.workload]
         coarse = rng.integers(0, 255, (side // 4, side // 4, 3), dtype=np.uint8)
         return zlib.compress(np.asarray(Image.fromarray(coarse).resize((side, side))).tobytes(), 6)
-    if setting.workload == "language":
+    if setting.workload in TEXT:
         return " ".join(f"w{word}" for word in rng.integers(0, 4000, 9000)).encode()
-    levels = rng.integers(0, 64, (FRAMES, 3, setting.side, setting.side), dtype=np.uint8)
+    levels = rng.integers(0, 64, (FRAMES, *_shape(setting)), dtype=np.uint8)
     return zlib.compress(levels.tobytes(), 6)
 
 
@@ -67,11 +77,18 @@ def decode(content: bytes, setting: Setting) -> Tensor:
     """A stored sample as the tensor that the model takes, without the batch dimension."""
     if setting.workload in RAW_SIDE:
         return decode_picture(content, RAW_SIDE[setting.workload], setting.side)
-    if setting.workload == "language":
+    if setting.workload in TEXT:
         return encode_text(content.decode(), setting.side)
     levels = np.frombuffer(zlib.decompress(content), dtype=np.uint8)
-    frames = levels.reshape(FRAMES, 3, setting.side, setting.side).astype(np.float32)
+    frames = levels.reshape(FRAMES, *_shape(setting)).astype(np.float32)
     return torch.from_numpy(frames.mean(axis=0) / 32 - 1)
+
+
+def _shape(setting: Setting) -> tuple[int, ...]:
+    """Of a sample that is neither a picture nor a text."""
+    if setting.workload in SERIES:
+        return (setting.side, CHANNELS)
+    return (3, setting.side, setting.side)
 
 
 def decode_picture(content: bytes, raw_side: int, side: int) -> Tensor:

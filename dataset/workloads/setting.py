@@ -7,6 +7,12 @@ import zlib
 from dataclasses import dataclass
 from typing import Literal
 
+# How a stored sample becomes what the model takes: from text, from a series, else from pictures.
+TEXT = frozenset({"language", "translator", "recommender"})
+SERIES = frozenset({"speech", "forecaster", "graph"})
+CHANNELS = 16  # of a series
+ADAM = frozenset({"language", "translator", "speech", "graph"})
+
 Variant = Literal["plain", "loader", "compiled", "ddp", "serve", "decode", "graphed"]
 
 
@@ -44,6 +50,13 @@ SIZES: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[
     "segmenter": ((10, 12, 14), (1, 2), (3, 4, 5), (64, 80)),
     "generator": ((20, 24, 28), (1, 2), (6, 8), (24, 32)),
     "language": ((128, 160), (1,), (2, 3, 4), (80, 96, 112)),
+    "recommender": ((48, 64), (1, 2), (192, 256), (64, 96)),
+    "depth": ((12, 14, 16), (1,), (3, 4, 5), (80, 96)),
+    "pose": ((20, 24, 28), (1, 2), (5, 6, 8), (80, 96)),
+    "speech": ((96, 128), (1, 2), (12, 16), (32, 40)),
+    "translator": ((96, 128), (1,), (3, 4), (40, 48)),
+    "forecaster": ((64, 80), (1, 2), (12, 16), (96, 128)),
+    "graph": ((96, 128), (1, 2), (8, 10), (64, 96)),
     "matmul": ((384, 448, 512), (4, 6), (96, 128), (1,)),
 }
 # On a GPU the same programs need more work to be anything but launch-bound.
@@ -66,7 +79,7 @@ def draw(
             value * GPU_SCALE[name]
             for name, value in (("width", width), ("batch", batch), ("side", side))
         )
-    adam = workload == "language"
+    adam = workload in ADAM
     return Setting(
         workload, variant, device, seed, width, depth, batch, side, steps, style, adam, extra
     )

@@ -7,13 +7,14 @@ import io
 import json
 import logging
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from dataset.workloads.feeding import Mover, decode, from_loader, from_memory
-from dataset.workloads.setting import Setting
+from dataset.workloads.setting import TEXT, Setting
 from dataset.workloads.switch import SWITCH, Mark
 from dataset.workloads.task import Batch, Task
 
@@ -136,7 +137,7 @@ class Trainer:
         return {name: value[: self.setting.batch - self.changes] for name, value in batch.items()}
 
     def decode_all(self, batch: Batch) -> Batch:
-        field = "ids" if self.setting.adam else "x"
+        field = "ids" if self.setting.workload in TEXT else "x"
         with Mark(SWITCH.tag["input-main-thread-preprocessing"]):
             stored = batch.pop("stored")
             samples = [decode(bytes(s.numpy()), self.setting) for s in stored]
@@ -237,19 +238,6 @@ AROUND_ALL = frozenset({"sync-blocking-launch", "host-launch-bound", "compute-fp
 
 def build_task(setting: Setting) -> Task:
     """The workload by name."""
-    from dataset.workloads.classifier import Classifier
-    from dataset.workloads.detector import Detector
-    from dataset.workloads.generator import Generator
-    from dataset.workloads.language import Language
-    from dataset.workloads.matmul import Matmul
-    from dataset.workloads.segmenter import Segmenter
-
-    tasks: dict[str, type[Task]] = {
-        "classifier": Classifier,
-        "detector": Detector,
-        "segmenter": Segmenter,
-        "generator": Generator,
-        "language": Language,
-        "matmul": Matmul,
-    }
-    return tasks[setting.workload](setting)
+    module = import_module(f"dataset.workloads.{setting.workload}")
+    task: type[Task] = getattr(module, setting.workload.capitalize())
+    return task(setting)
