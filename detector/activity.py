@@ -10,6 +10,7 @@ the ATen ops outside the data loader. A trace with several devices is judged on 
 
 from __future__ import annotations
 
+import itertools
 import re
 from functools import cached_property, lru_cache
 from typing import Final
@@ -24,8 +25,13 @@ from detector.trace import Bool, Cat, Int64, Trace
 HOST_NAMED: Final = (Cat.CPU_OP, Cat.USER_ANNOTATION, Cat.PYTHON_FUNCTION)
 CALLS: Final = (Cat.RUNTIME, Cat.DRIVER)
 
+# Characters of a name that are looked at: real ones have up to 5,000, a hostile one ten million.
+LONGEST_NAME: Final = 8_192
 # How far up a launch is asked for: ops nest a few levels deep.
 OP_DEPTH: Final = 8
+
+# A launch reaches an idle device within microseconds: longer, and something else is the matter.
+STALL_NS: Final = 1_000_000
 
 # Why the host waits in a synchronising call, most telling first.
 SYNC_CAUSES: Final = ("dynamic_shape", "scalar", "h2d", "d2h", "explicit")
@@ -54,15 +60,24 @@ class Activity:
 
     def _match_names(self, pattern: re.Pattern[str], *cats: Cat) -> Bool:
         """For each name whether it matches; names that no event of the categories has do not."""
+        return self._matches(pattern, *(self._names_by_cat[cat] for cat in cats or Cat))
+
+    def _matches(self, pattern: re.Pattern[str], *groups: Int64) -> Bool:
+        """For each name of the trace whether it is in one of the groups and matches."""
         matches = np.zeros(len(self.trace.names), np.bool_)
-        for cat in cats or Cat:
-            for i in self._names_by_cat[cat]:
-                matches[i] = pattern.search(self.trace.names[i]) is not None
+        for i in itertools.chain(*groups):
+            matches[i] = pattern.search(self.trace.names[i], 0, LONGEST_NAME) is not None
         return matches
 
     def named(self, rows: Int64, pattern: re.Pattern[str], *cats: Cat) -> Int64:
-        """Those of ``rows`` whose name matches; naming their categories makes it quicker."""
-        return rows[self._named(pattern, *cats)[self.trace.name[rows]]]
+        """Those of ``rows`` whose name matches.
+
+        Naming their categories lets the next call of the pattern know; otherwise only the names
+        of these rows are looked at.
+        """
+        name = self.trace.name[rows]
+        matches = self._named(pattern, *cats) if cats else self._matches(pattern, np.unique(name))
+        return rows[matches[name]]
 
     def of(self, *cats: Cat) -> Int64:
         """Rows of these categories."""
@@ -171,7 +186,7 @@ class Activity:
         kind = np.zeros(len(self.trace.names), np.int8)
         used = np.unique(self.trace.name[self.kernels])
         for i in used:
-            name = self.trace.names[i]
+            name = self.trace.names[i][:LONGEST_NAME].lower()
             for code, pattern in enumerate(vocabulary.KERNEL_KINDS.values(), 1):
                 if pattern.search(name):
                     kind[i] = code
@@ -366,6 +381,32 @@ class Activity:
     def idle(self, start: int, end: int) -> Intervals:
         """Time of [start, end) in which the device does nothing at all."""
         return self.busy.invert(start, end)
+
+    @cached_property
+    def stalled(self) -> Intervals:
+        """Idle of a millisecond or more that no code of this trace explains.
+
+        Either the device's next work has been called for: the call loads its kernel, or the work
+        is queued behind other work that began before the recording. Or the host waits although
+        all work that was recorded is done.
+        """
+        if not self.has_device:
+            return EMPTY
+        trace, rows = self.trace, np.flatnonzero(self.trace.is_device_work)
+        pending = Intervals.union(self.called(rows), trace.end[rows])
+        waits = np.setdiff1d(self.calls("sync"), trace.launch)
+        next_work = self.device_work[
+            np.searchsorted(trace.start[self.device_work], self.busy.start)
+        ]
+        idle_since = np.concatenate([trace.start[:1], self.busy.end[:-1]])
+        late = Intervals.union(np.maximum(self.called(next_work), idle_since), self.busy.start)
+        return late.lasting(STALL_NS) | (self.spans(waits) - pending - self.busy).lasting(STALL_NS)
+
+    def called(self, work: Int64) -> Int64:
+        """When the host called for this work; its own start, where that was not recorded."""
+        launch = self.trace.launch[work]
+        start = self.trace.start[work]
+        return np.where(launch >= 0, np.minimum(self.trace.start[launch], start), start)
 
     @cached_property
     def _idle_causes(self) -> dict[str, Intervals]:

@@ -17,6 +17,7 @@ from detector.window import Judged
 
 LEAST_LINKED: Final = 0.5  # below this share of launches, launch patterns cannot be judged
 OVERHEAD_SHARE: Final = 0.05  # the profiler's own time that is worth a warning
+STALLED_SHARE: Final = 0.05  # unexplained idle that is worth one
 DENSE_PYTHON: Final = 20  # python_function events per op: recording them slows the host
 
 
@@ -75,6 +76,13 @@ def warnings(activity: Activity, judged: Judged) -> tuple[str, ...]:
         )
     if len(activity.launches) == 0 and len(activity.calls("launch")) and not activity.has_device:
         found.append("launches without device records: kernels ran, but were not recorded")
+    span = max(1, judged.end - judged.start)
+    stalled = activity.stalled.clip(judged.start, judged.end).measure / span
+    if stalled >= STALLED_SHARE:
+        found.append(
+            f"for {stalled:.0%} of the judged time the device idles although it has been given "
+            "work: kernels load, or unrecorded work runs; no finding claims this time"
+        )
     found.extend(_profiler_cost(activity, judged))
     return tuple(dict.fromkeys(found))
 

@@ -79,6 +79,11 @@ class Intervals:
         """The part inside [start, end)."""
         return Intervals.union(np.maximum(self.start, start), np.minimum(self.end, end))
 
+    def lasting(self, least: int) -> Intervals:
+        """Those of at least this length, ns."""
+        long = self.end - self.start >= least
+        return Intervals(self.start[long], self.end[long])
+
     def __and__(self, other: Intervals) -> Intervals:
         """Intersection."""
         if not len(self) or not len(other):

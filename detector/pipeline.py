@@ -30,7 +30,7 @@ from detector.report import (
     WindowScore,
 )
 from detector.taxonomy import BY_ID, IDS, NONE, UNCLEAR, severity
-from detector.trace import NS_PER_US, Trace
+from detector.trace import NS_PER_US, Int64, Trace
 from detector.window import Judged, Window, judge_time
 
 Windower = Callable[[Judged], tuple[Window, ...]]
@@ -188,9 +188,21 @@ def _by_pattern(
 
 
 def _spans(judged: Judged, cases: Sequence[_Case]) -> Intervals:
+    return _regions(cases).clip(judged.start, judged.end)
+
+
+def _regions(cases: Sequence[_Case]) -> Intervals:
+    return Intervals.union(*_edges(cases))
+
+
+def _edges(cases: Sequence[_Case]) -> tuple[Int64, Int64]:
     start = np.array([c.region.start for c in cases], np.int64)
-    end = np.array([c.region.end for c in cases], np.int64)
-    return Intervals.union(start, end).clip(judged.start, judged.end)
+    return start, np.array([c.region.end for c in cases], np.int64)
+
+
+def _covered(spans: Intervals, cases: Sequence[_Case]) -> list[int]:
+    """How much of each case's region these cover, ns."""
+    return [int(ns) for ns in spans.covered(*_edges(cases))]
 
 
 def _confidence(case: _Case, pattern: str) -> float:
@@ -208,19 +220,18 @@ def _finding(
     settings: Settings,
 ) -> Finding:
     """The finding for a pattern, told by the region where the judge was surest."""
-    paid = [c for c in cases if (claim.intervals.clip(c.region.start, c.region.end)).measure]
+    paid = [c for c, ns in zip(cases, _covered(claim.intervals, cases), strict=True) if ns]
     best = max(paid, key=lambda c: (c.verdict.pattern == pattern, _confidence(c, pattern)))
     told = next((c.evidence for c in [best, *paid] if c.evidence is not None), None)
     row = BY_ID[pattern]
     own = best.verdict.pattern == pattern
-    steps = sorted({s for c in paid for s in _steps(judged, c.region)})
     return Finding(
         id=_identity(pattern, paid[0].region),
         pattern=pattern,
         side=row.side,
         start_us=min(c.region.start for c in paid) / NS_PER_US,
         end_us=max(c.region.end for c in paid) / NS_PER_US,
-        steps=tuple(steps),
+        steps=_steps(judged, paid),
         score=max(c.region.score for c in paid),
         confidence=_confidence(best, pattern),
         severity=severity(share) or "info",
@@ -250,7 +261,7 @@ def _unclear(cases: Sequence[_Case], judged: Judged, settings: Settings) -> list
             side=best.region.side,
             start_us=min(c.region.start for c in cases) / NS_PER_US,
             end_us=max(c.region.end for c in cases) / NS_PER_US,
-            steps=tuple(sorted({s for c in cases for s in _steps(judged, c.region)})),
+            steps=_steps(judged, cases),
             score=best.region.score,
             occurrences=len(cases),
             evidence=_evidence(best.evidence, cases, settings),
@@ -260,12 +271,12 @@ def _unclear(cases: Sequence[_Case], judged: Judged, settings: Settings) -> list
     ]
 
 
-def _steps(judged: Judged, region: Region) -> list[int]:
-    return [
-        i
-        for i, step in enumerate(judged.steps)
-        if step.start < region.end and region.start < step.end
-    ]
+def _steps(judged: Judged, cases: Sequence[_Case]) -> tuple[int, ...]:
+    """Indices of the steps that any of the cases touches."""
+    spans = _regions(cases)
+    start = np.array([step.start for step in judged.steps], np.int64)
+    end = np.array([step.end for step in judged.steps], np.int64)
+    return tuple(np.flatnonzero(spans.covered(start, end)).tolist())
 
 
 def _identity(pattern: str, region: Region) -> str:
@@ -281,7 +292,7 @@ def _evidence(
     ]
     rows = evidence.table() if evidence else ()
     return {
-        "drivers": list(cases[0].region.drivers),
+        "drivers": next((list(c.region.drivers) for c in cases if c.region.drivers), []),
         **{
             row.key: {"label": row.label, "value": row.value, "unit": row.unit, "rest": row.rest}
             for row in rows

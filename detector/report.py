@@ -8,6 +8,7 @@ by its index into ``source.steps``.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, cast
@@ -21,6 +22,10 @@ SCHEMA = 1
 
 LEVELS: tuple[Severity, ...] = ("info", "low", "warning", "critical")
 """Severities from the least to the worst."""
+
+# Characters that a terminal obeys or that turn the direction of writing; JSON itself escapes those
+# below a blank. Names keep them, as escapes: whoever reads the JSON gets the same text.
+_UNSEEN = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
 # The parts whose keys a later version may add to: numbers there may be missing, hence null.
 _FREE = frozenset({"evidence", "config"})
@@ -198,7 +203,8 @@ def to_json(report: Report) -> str:
     fault of this program and raises ValueError naming the field.
     """
     plain = _clean(msgspec.to_builtins(report, enc_hook=_foreign), "report", free=False)
-    return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
+    text = msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
+    return _UNSEEN.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
 
 
 def from_json(text: str | bytes) -> Report:

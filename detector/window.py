@@ -1,8 +1,9 @@
 """Judged time and the windows that tile it.
 
-Judged is the steady state: the marked steps without warm-up, else regular bursts of work, else
-the whole span without the profiler's own tail. A window is a fixed cut of it, with a wide one
-around it for context.
+Judged is the steady state: the marked steps without warm-up, else the iterations that the
+optimizer's steps close, else regular bursts of work, else the whole span without the profiler's
+own tail. A device that lags behind the host is judged to the end of what the steps launched. A
+window is a fixed cut of the judged time, with a wide one around it for context.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ import numpy as np
 
 from detector import vocabulary
 from detector.activity import Activity
+from detector.errors import TraceError
 from detector.intervals import Intervals
 from detector.trace import Bool, Cat, Int64, Step, Trace
 
 MAX_WINDOWS: Final = 20_000
+LONGEST_SPAN: Final = 2**62  # ns, 146 years: differences of times, and their sums, stay int64
 NEIGHBOURS: Final = 4  # windows on either side, where no step gives the context
 
 FAR_LONGER: Final = 2.0  # a warm-up step, against the median of the steps after it
 MOST_WARMUP: Final = 5
-SET_UP: Final = 0.1  # share of the span; less before the first launch is no set-up
+SET_UP: Final = 0.1  # share of the span; less before the first work is no set-up
 BREAK: Final = 4.0  # a gap between bursts, against the longest gap inside one
 LONE: Final = 2.0  # so many times its work lasts the gap after a burst of one piece, by BREAK
 MOST_BURSTS: Final = 200
@@ -38,7 +41,7 @@ class Judged:
     start: int
     end: int
     steps: tuple[Step, ...]
-    how: Literal["markers", "bursts", "whole"]
+    how: Literal["markers", "updates", "bursts", "whole"]
     warnings: tuple[str, ...] = ()
     warmup: tuple[Step, ...] = ()
 
@@ -58,33 +61,88 @@ class Window:
 
 
 def judge_time(trace: Trace) -> Judged:
-    """The steady state of a trace, and in plain words what stands against judging it."""
-    warnings = [] if trace.is_device_work.any() else ["no device records"]
+    """The steady state of a trace, and in plain words what stands against judging it.
+
+    Raises TraceError where its events lie more than ``LONGEST_SPAN`` apart.
+    """
+    _check_span(trace)
+    activity = Activity(trace)
+    warnings = [] if activity.has_device else ["no device records"]
     steps = _disjoint(trace.steps)
     if steps:
-        return _by_markers(trace, steps, warnings)
+        return _by_markers(activity, steps, warnings)
     start, end = _work_span(trace)
     begin = _first_launch(trace, start)
     if begin - start > SET_UP * (end - start):
         warnings.append("set-up before the first launch is not judged")
         start = begin
-    bursts = _bursts(trace, start, end)
-    if bursts:
+    start = _after_stall(activity, start, end, warnings)
+    if updates := _updates(activity, start, end):
+        warnings.append("no step markers: judged by the optimizer's steps")
+        return _steady(activity, updates, end, "updates", warnings)
+    if bursts := _bursts(trace, start, end):
         warnings.append("no step markers: judged by bursts of activity")
-        warmup, steady = _warmup(trace, bursts)
-        return Judged(steady[0].start, end, steady, "bursts", tuple(warnings), warmup)
+        return _steady(activity, bursts, end, "bursts", warnings)
     warnings.append("no step markers and no regular bursts: judged as a whole")
-    warnings.append("fewer than two steps: no steady state")
+    warnings.append("no steady state: what only warms up is judged, too, and findings may be of it")
     return Judged(start, end, (), "whole", tuple(warnings))
 
 
-def _by_markers(trace: Trace, steps: tuple[Step, ...], warnings: list[str]) -> Judged:
-    warmup, steady = _warmup(trace, steps)
+def _steady(
+    activity: Activity,
+    steps: tuple[Step, ...],
+    end: int,
+    how: Literal["updates", "bursts"],
+    warnings: list[str],
+) -> Judged:
+    warmup, steady = _warmup(activity, steps)
+    return Judged(steady[0].start, end, steady, how, tuple(warnings), warmup)
+
+
+def _check_span(trace: Trace) -> None:
+    if len(trace):
+        first = int(trace.start.min())
+        last = int(trace.start.max()) + int(trace.dur.max())  # no event ends later
+        if last - first > LONGEST_SPAN or last >= 2**63:
+            raise TraceError(
+                f"{trace.source.path}: the times of its events, {first / 1e3:.6g} to "
+                f"{last / 1e3:.6g} us, lie too far apart"
+            )
+
+
+def _by_markers(activity: Activity, steps: tuple[Step, ...], warnings: list[str]) -> Judged:
+    trace = activity.trace
+    warmup, steady = _warmup(activity, steps)
+    last = steady[-1]
+    end = max(min(last.end, _work_span(trace)[1]), _done(trace, last))
+    start = _after_stall(activity, steady[0].start, end, warnings)
+    steady = tuple(step for step in steady if step.end > start) or (last,)
     if len(steady) < 2:
         warnings.append("fewer than two steps: no steady state")
-    last = steady[-1]
-    end = max(min(last.end, _work_span(trace)[1]), last.start + 1)
-    return Judged(steady[0].start, end, steady, "markers", tuple(warnings), warmup)
+    start = max(start, steady[0].start)
+    return Judged(start, end, steady, "markers", tuple(warnings), warmup)
+
+
+def _done(trace: Trace, step: Step) -> int:
+    """When the device ended what had been launched by the end of this step."""
+    work = np.flatnonzero(trace.is_device_work)
+    launch = trace.launch[work]
+    called = np.where(launch >= 0, trace.start[launch], trace.start[work])
+    return int(trace.end[work[called < step.end]].max(initial=step.start + 1))
+
+
+def _after_stall(activity: Activity, start: int, end: int, warnings: list[str]) -> int:
+    """``start``, or where a device first works that could not for most of the time until then.
+
+    See ``Activity.stalled``.
+    """
+    stalled = activity.stalled.clip(start, end)
+    most = 2 * np.cumsum(stalled.end - stalled.start) > stalled.end - start
+    begin = int(stalled.end[most].max(initial=start))
+    if begin - start <= SET_UP * (end - start):
+        return start
+    warnings.append("not judged: the start, where the device waits for set-up or unrecorded work")
+    return begin
 
 
 def _disjoint(steps: tuple[Step, ...]) -> tuple[Step, ...]:
@@ -125,16 +183,19 @@ def _synchronises(trace: Trace) -> Bool:
     return waits[trace.name] if len(waits) else np.zeros(len(trace), np.bool_)
 
 
-def _warmup(trace: Trace, steps: tuple[Step, ...]) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+def _warmup(
+    activity: Activity, steps: tuple[Step, ...]
+) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
     """The steps that only warm up, and the rest: at least one."""
-    activity = Activity(trace)
+    trace = activity.trace
     start = np.array([step.start for step in steps], np.int64)
     end = np.array([step.end for step in steps], np.int64)
-    unlike = _busier(trace.start[activity.calls("alloc")], start, end)
-    unlike |= _busier(trace.start[activity.host("compile")], start, end)
+    most = min(len(steps) - 1, max(len(steps) // 2, 1), MOST_WARMUP)
+    unlike = _busier(trace.start[activity.calls("alloc")], start, end, most)
+    unlike |= _busier(trace.start[activity.host("compile")], start, end, most)
     length = end - start
     count = 0
-    for i in range(min(len(steps) - 1, max(len(steps) // 2, 1), MOST_WARMUP)):
+    for i in range(most):
         rest = np.median(length[i + 1 :])
         longer = len(steps) - i > 2 and length[i] > FAR_LONGER * rest
         if not (steps[i].warmup or longer or (unlike[i] and length[i] > rest)):
@@ -143,14 +204,23 @@ def _warmup(trace: Trace, steps: tuple[Step, ...]) -> tuple[tuple[Step, ...], tu
     return steps[:count], steps[count:]
 
 
-def _busier(times: Int64, start: Int64, end: Int64) -> Bool:
-    """Steps with such events although most later steps have none."""
+def _busier(times: Int64, start: Int64, end: Int64, most: int) -> Bool:
+    """Of the first ``most`` steps those with such events although most later steps have none."""
     times = np.sort(times)
     count = np.searchsorted(times, end) - np.searchsorted(times, start)
     return np.array(
-        [n > 0 and np.median(count[i + 1 :]) == 0 for i, n in enumerate(count[:-1])] + [False],
-        np.bool_,
+        [count[i] > 0 and np.median(count[i + 1 :]) == 0 for i in range(most)], np.bool_
     )
+
+
+def _updates(activity: Activity, start: int, end: int) -> tuple[Step, ...]:
+    """Regular iterations of a training loop: each ends with an optimizer's step."""
+    at = activity.trace.end[activity.host("optimizer_step")]
+    edges = np.unique(np.append(at[(at > start) & (at < end)], (start, end)))
+    period = np.diff(edges)
+    if len(period) and period[-1] < np.median(period) / 2:  # the last one's own device work
+        edges = np.delete(edges, -2)
+    return _regular("iteration", edges)
 
 
 def _bursts(trace: Trace, start: int, end: int) -> tuple[Step, ...]:
@@ -170,12 +240,18 @@ def _bursts(trace: Trace, start: int, end: int) -> tuple[Step, ...]:
         return ()
     long = gaps >= ranked[int(np.argmax(drop))]
     edges = np.concatenate([[start], work.start[1:][long], [end]]).astype(np.int64)
+    return _regular("burst", edges)
+
+
+def _regular(name: str, edges: Int64) -> tuple[Step, ...]:
+    """Steps between these edges, three or more, if most are about as long as the others."""
     period = np.diff(edges).astype(np.float64)
-    middle = np.median(period)
-    off = np.sort(np.abs(np.log(period / middle)))
-    if len(period) < 3 or off[int(MOST * (len(off) - 1))] > np.log(REGULAR):
+    if len(period) < 3:
         return ()
-    return tuple(Step(f"burst {i}", int(a), int(b)) for i, (a, b) in enumerate(pairwise(edges), 1))
+    off = np.sort(np.abs(np.log(period / np.median(period))))
+    if off[int(MOST * (len(off) - 1))] > np.log(REGULAR):
+        return ()
+    return tuple(Step(f"{name} {i}", int(a), int(b)) for i, (a, b) in enumerate(pairwise(edges), 1))
 
 
 # -- windows -------------------------------------------------------------------------------------
@@ -185,22 +261,33 @@ def by_step(judged: Judged, parts: int = 8) -> tuple[Window, ...]:
     """Each step cut in equal parts, with the step as context; time between steps goes to the
     step before it. Many steps get fewer parts, so that windows stay below ``MAX_WINDOWS``.
 
+    Where the device lags a step or more behind the last one, that time is cut like more steps; it
+    counts as the last.
+
     Raises ValueError where ``parts`` is not positive.
     """
     _check_positive("parts", parts)
     count = len(judged.steps)
     if not count:
         return ()
-    parts = max(1, min(parts, MAX_WINDOWS // count))
     stride = -(-count // MAX_WINDOWS)
-    edges = [step.start for step in judged.steps[::stride]] + [judged.end]
+    edges = [step.start for step in judged.steps[::stride]] + [*_lag(judged), judged.end]
     edges[0] = judged.start
+    parts = max(1, min(parts, MAX_WINDOWS // (len(edges) - 1)))
     return tuple(
-        Window(int(a), int(b), i * stride, int(start), int(end))
+        Window(int(a), int(b), min(i * stride, count - 1), int(start), int(end))
         for i, (start, end) in enumerate(pairwise(edges))
         for a, b in pairwise(_cut(start, end, parts))
         if b > a
     )
+
+
+def _lag(judged: Judged) -> list[int]:
+    """Where step-long pieces of the time after the last step begin; none, if that is short."""
+    starts = np.array([step.start for step in judged.steps], np.int64)
+    last = judged.steps[-1].end
+    pieces = (judged.end - last) // int(np.median(np.diff(starts))) if len(starts) > 1 else 0
+    return _cut(last, judged.end, min(pieces, len(starts)))[:-1].tolist() if pieces else []
 
 
 def by_time(judged: Judged, count: int = 64) -> tuple[Window, ...]:
@@ -226,8 +313,11 @@ def by_time(judged: Judged, count: int = 64) -> tuple[Window, ...]:
 
 
 def _cut(start: int, end: int, parts: int) -> Int64:
-    length = end - start
-    return start + np.arange(parts + 1, dtype=np.int64) * length // parts
+    # start + i * length // parts, whose product may be too large: a span of years, where one event
+    # has lost its date
+    whole, rest = divmod(end - start, parts)
+    i = np.arange(parts + 1, dtype=np.int64)
+    return start + i * whole + i * rest // parts
 
 
 def _check_positive(name: str, value: int) -> None:

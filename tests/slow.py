@@ -148,7 +148,7 @@ class Slow:
 
     def kind(self, row: Row) -> str:
         for kind, pattern in vocabulary.KERNEL_KINDS.items():
-            if pattern.search(row.name):
+            if pattern.search(row.name.lower()):
                 return kind
         return "other"
 

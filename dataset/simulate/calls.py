@@ -110,10 +110,13 @@ class Calls:
         return made
 
     def op(self, name: str, *tensors: Tensor | Param, seq: bool = False, pre: float = 1.3) -> _Open:
-        dims = types = None
+        dims: list[Any] | None = None
+        types: list[str] | None = None
         if self.shapes and tensors:
             dims = [list(t.shape) for t in tensors]
             types = [t.dtype for t in tensors]
+            if name in ("aten::cat", "aten::stack"):  # one list of tensors, and the dimension
+                dims, types = [dims, []], ["TensorList", "Scalar"]
         number = self.m.sequence if (seq and self.grad) else None
         return self.m.op(name, dims, types, seq=number, pre=pre * self.depth_tax)
 

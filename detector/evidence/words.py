@@ -16,11 +16,15 @@ from detector import vocabulary
 
 LIMIT: Final = 80  # characters of one name
 
-_FOLDERS: Final = re.compile(r"(?:[A-Za-z]:)?[\\/]?(?:[^\s\\/:\"'<>|()]+[\\/]){2,}")
+# A path begins where a word does: tried at every letter, a long name would take quadratic time.
+_FOLDERS: Final = re.compile(
+    r"(?:[A-Za-z]:|(?<![^\s\\/:\"'<>|()]))[\\/]?(?:[^\s\\/:\"'<>|()]+[\\/]){2,}"
+)
 _ADDRESS: Final = re.compile(r"( object)? at 0x[0-9a-fA-F]+|0x[0-9a-fA-F]{6,}")
 _NAMESPACE: Final = re.compile(r"\(anonymous namespace\)::|\b[A-Za-z_]\w*::(?=[A-Za-z_({])")
 _LAMBDA: Final = re.compile(r"\{lambda.*?\}(#\d+)?|'lambda\d*'|::operator\(\)")
 _PIECES: Final = re.compile(r"[A-Za-z]+|[0-9]|[!-/:-@\[-`{-~]+|[^\s!-~]|\n")
+_BRACKETS: Final = re.compile(r"[<>(]")
 _WORD: Final = re.compile(r"[A-Za-z_]\w+")
 _MACHINERY: Final = re.compile(
     r"^(const|unsigned|signed|char|int|long|bool|array|std|detail|operator|lambda\d*|instance|type"
@@ -48,12 +52,17 @@ def _cost(piece: str) -> int:
 
 def bounded(text: str, limit: int = LIMIT) -> str:
     """``text`` on one line, printable, at most ``limit`` characters: head and tail are kept."""
-    clean = "".join(_visible(c) for c in text[: 20 * limit])
-    clean = " ".join(clean.split())
+    clean = " ".join(_shown(text[: 20 * limit]).split())
     if len(clean) <= limit:
         return clean
     head = (limit - 1) * 2 // 3
     return clean[:head] + "…" + clean[len(clean) - (limit - 1 - head) :]
+
+
+def _shown(text: str) -> str:
+    if text.isascii() and text.isprintable():  # nearly every name
+        return text.replace('"', "'")
+    return "".join(map(_visible, text))
 
 
 def _visible(char: str) -> str:
@@ -98,13 +107,11 @@ def _telling(text: str) -> str:
 def _without_parameters(text: str) -> str:
     """Cut at the first parenthesis outside the template brackets."""
     depth = 0
-    for i, char in enumerate(text):
-        if char == "<":
-            depth += 1
-        elif char == ">":
-            depth -= 1
-        elif char == "(" and depth <= 0 and i > 0:
-            return text[:i]
+    for mark in _BRACKETS.finditer(text):
+        if mark[0] != "(":
+            depth += 1 if mark[0] == "<" else -1
+        elif depth <= 0 and mark.start() > 0:
+            return text[: mark.start()]
     return text
 
 

@@ -33,10 +33,14 @@ def extract(activity: Activity, judged: Judged, windows: Sequence[Window]) -> Fl
     ).reshape(-1, 4)
     outer, which = np.unique(table[:, 2:], axis=0, return_inverse=True)
     narrow = _all(Cuts(sheet, table[:, 0], table[:, 1]))
-    wide = _all(Cuts(sheet, outer[:, 0], outer[:, 1]))[:, which.ravel()]
+    wide = _all(Cuts(sheet, outer[:, 0], outer[:, 1]))
     place = _places(judged, table[:, 0], table[:, 1])
-    relative = narrow - _median(narrow)[:, None]
-    return np.concatenate([narrow, wide, relative, _by_place(narrow, place)]).T.astype(np.float32)
+    # Written part by part: all parts at once in float64 would be three times the memory.
+    parts = np.empty((4, len(FEATURES), len(windows)), np.float32)
+    parts[0], parts[1] = narrow, wide[:, which.ravel()]
+    parts[2] = narrow - _median(narrow)[:, None]
+    parts[3] = _by_place(narrow, place)
+    return np.ascontiguousarray(parts.reshape(-1, len(windows)).T)
 
 
 def _all(cuts: Cuts) -> Values:
@@ -70,7 +74,7 @@ def _places(judged: Judged, start: Int64, end: Int64) -> Int64:
     if len(judged.steps) < 2:
         return np.full(len(start), -1, np.int64)
     edges = np.array([*(step.start for step in judged.steps), judged.end], np.int64)
-    middle = (start + end) // 2
+    middle = start + (end - start) // 2
     step = np.clip(np.searchsorted(edges, middle, side="right") - 1, 0, len(judged.steps) - 1)
     phase = (middle - edges[step]) * PLACES // np.maximum(edges[step + 1] - edges[step], 1)
     found: Int64 = np.clip(phase, 0, PLACES - 1)

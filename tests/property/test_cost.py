@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 from hypothesis import given
@@ -30,7 +31,6 @@ IDLE = (
     "compile-graph-break",
 )
 WORK = (
-    "memory-zero-grad-fill",
     "memory-redundant-copy",
     "memory-layout-transform",
     "memory-dtype-churn",
@@ -74,6 +74,17 @@ def test_idle_is_idle_and_work_is_work(trace) -> None:
         found = claim(activity, pattern).intervals
         busy = activity.busy if activity.has_device else activity.busy | activity.op_time
         assert (found - busy).measure == 0, pattern
+
+
+@given(TRACES)
+def test_stalls_are_idle_and_nobodys(trace) -> None:
+    activity = Activity(trace)
+    with mock.patch("detector.activity.STALL_NS", 10_000):  # these traces last 0.3 ms
+        stalled = activity.stalled
+    assert (stalled & activity.busy).measure == 0
+    assert all(b - a >= 10_000 for a, b in pairs(stalled))
+    for pattern in IDS:
+        assert (claim(activity, pattern).intervals & stalled).measure == 0, pattern
 
 
 @given(SEEDS, st.integers(1, 10**6))

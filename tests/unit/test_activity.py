@@ -248,3 +248,39 @@ def test_an_empty_trace_has_no_activity() -> None:
     assert activity.busy.measure == 0
     assert all(activity.idle_while(cause).measure == 0 for cause in IDLE_CAUSES)
     assert len(activity.sync_rows) == len(activity.top_ops) == len(activity.launches) == 0
+
+
+# -- what no code explains -----------------------------------------------------------------------
+
+
+def work(start: float, dur: float, called: float, corr: int) -> list[Event]:
+    return [launch(called, 5, corr), kernel("k", start, dur, corr)]
+
+
+def test_work_that_waits_in_an_idle_device_is_a_stall() -> None:
+    """Called for at 100 and started at 2,000: the queue held what was not recorded."""
+    activity = Activity(trace_of(op("aten::mm", 0, 9), *work(2_000, 50, 100, 1)))
+    assert us(activity.stalled) == [(100, 2_000)]
+
+
+def test_an_idle_device_is_no_stall_before_its_work_is_called_for() -> None:
+    events = (*work(10, 50, 5, 1), *work(5_010, 50, 5_000, 2), *work(5_600, 50, 5_001, 3))
+    assert us(Activity(trace_of(*events)).stalled) == []  # 540 us are less than a millisecond
+    late = Activity(trace_of(*events, *work(9_000, 9, 5_002, 4)))
+    assert us(late.stalled) == [(5_650, 9_000)]  # from the end of the work before
+
+
+def test_a_wait_without_work_is_a_stall() -> None:
+    events = (*work(4_000, 50, 3_990, 1), sync(4_010, 3_000))
+    early = sync(0, 3_000, "hipStreamSynchronize")
+    assert us(Activity(trace_of(*events)).stalled) == [(4_050, 7_010)]
+    assert us(Activity(trace_of(early, *events)).stalled) == [(0, 3_000), (4_050, 7_010)]
+    other = kernel("k", 0, 3_000, device=1)  # one that runs elsewhere explains it
+    assert (
+        us(Activity(trace_of(early, *events[:2], other, *work(3_100, 3_000, 3_095, 2))).stalled)
+        == []
+    )
+
+
+def test_a_run_on_the_cpu_never_stalls() -> None:
+    assert us(Activity(trace_of(op("aten::mm", 0, 9), sync(10, 5_000))).stalled) == []

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from detector.activity import Activity
-from detector.cost import WEIGHTS, Claim, claim, host_only_ops
+from detector.cost import WEIGHTS, Claim, claim
+from detector.cost.host import host_only_ops
 from detector.intervals import EMPTY, Intervals
 from detector.taxonomy import IDS
 from detector.trace import Trace
@@ -170,7 +173,13 @@ def attention(middle: str) -> Trace:
 
 
 def chain(*kinds: str) -> Trace:
-    names = {"p": POINTWISE, "g": "sgemm"}
+    names = {
+        "p": POINTWISE,
+        "g": "sgemm",
+        "c": "direct_copy_kernel_cuda",
+        "r": "reduce_kernel<512, 1, MeanOps>",
+        "k": "CatArrayBatchedCopy",
+    }
     return trace_of(*(kernel(names[kind], 3 * i, 3) for i, kind in enumerate("".join(kinds))))
 
 
@@ -191,9 +200,18 @@ def convolving(after: str) -> Trace:
     )
 
 
-def compiled(name: str) -> Trace:
+def region(name: str, start: float, corr: int) -> list[Event]:
+    """A compiled region of 9 us that launches a kernel of 8 us."""
+    call = [annotation("## Call CompiledFxGraph f ##", start + 1, 7), launch(start + 3, 2, corr)]
+    return [op(name, start, 9), *call, kernel("triton_poi_0", start + 4, 8, corr)]
+
+
+def compiled(
+    first: str, second: str, *between: Event, steps: Sequence[tuple[float, float]] = ()
+) -> Trace:
+    """Two regions, at 0 and 30, with an eager op between."""
     return trace_of(
-        annotation(name, 0, 9), kernel("k", 0, 10), op("aten::add", 12, 8), kernel("k", 20, 10)
+        *region(first, 0, 1), op("aten::add", 15, 8), *between, *region(second, 30, 2), steps=steps
     )
 
 
@@ -209,6 +227,16 @@ def collective(elements: int, until: float = 10) -> Trace:
     )
 
 
+def starving(*beside: Event) -> Trace:
+    """A collective 0..20; the next compute is called for at 15 and starts at 20."""
+    return trace_of(
+        kernel("ncclDevKernel_AllReduce", 0, 20, stream=20, msg_elems=100),
+        *beside,
+        launch(15, 2, 1),
+        kernel("sgemm", 20, 5, 1),
+    )
+
+
 def rounds(first: int, second: int, *updates: float) -> Trace:
     """Collectives 0..20 and 30..50 with compute beside the second, and optimizer steps."""
     return trace_of(
@@ -219,12 +247,34 @@ def rounds(first: int, second: int, *updates: float) -> Trace:
     )
 
 
+def exchanging(collective: str) -> Trace:
+    """The same collective twice before the optimizer's step."""
+    rest = {"stream": 20, "msg_elems": 100, "collective": collective}
+    events = (kernel("ncclDevKernel_Generic", at, 20, **rest) for at in (0, 30))
+    return trace_of(*events, annotation("Optimizer.step#SGD.step", 60, 2))
+
+
+def lagging() -> Trace:
+    """A reduction in each of two steps, both after the host's second optimizer step."""
+    events = (
+        (launch(at, 2, at), kernel("ncclDevKernel_AllReduce", 100 + at, 5, at, 20, msg_elems=100))
+        for at in (10, 30)
+    )
+    updates = (annotation("Optimizer.step#SGD.step", at, 2) for at in (20, 40, 200))
+    return trace_of(*(e for pair in events for e in pair), *updates)
+
+
 def searching(name: str) -> Trace:
     return trace_of(annotation(name, 0, 10), kernel("k", 4, 2))
 
 
-def inferring(*more: Event) -> Trace:
-    return trace_of(op("aten::mm", 0, 10), launch(2, 2, 1), kernel("k", 6, 3, 1), *more)
+def inferring(*more: Event, sequence: int = 7) -> Trace:
+    mm = op("aten::mm", 0, 10, sequence=sequence)
+    return trace_of(mm, launch(2, 2, 1), kernel("k", 6, 3, 1), *more)
+
+
+GROWING = "[[[1, 8, 64, 16], [1, 8, 1, 16]], [-2]]"
+HALVES = "[[[1, 8, 64, 16], [1, 8, 64, 16]], []]"
 
 
 FRAME = "torch/_dynamo/convert_frame.py(9): _compile.<locals>.compile_inner"
@@ -255,7 +305,7 @@ SHOWN: dict[str, tuple[Trace, Spans]] = {
     "host-gc-pause": (pause(1_500), [(10, 1_510)]),
     "host-cpu-fallback": (round_trip(TO_HOST, PAGEABLE, 300), [(10, 20), (25, 316)]),
     "memory-alloc-churn": (calling("cudaMalloc"), [(15, 30)]),
-    "memory-zero-grad-fill": (zeroing(0), [(12, 20)]),
+    "memory-zero-grad-fill": (zeroing(0), [(0, 30)]),  # the fill, and the host around it
     "memory-redundant-copy": (one("aten::clone", "direct_copy_kernel_cuda"), [(12, 20)]),
     "memory-layout-transform": (only("nchwToNhwcKernel"), [(0, 10)]),
     "memory-dtype-churn": (one("aten::_to_copy", "bfloat16_copy_kernel"), [(12, 20)]),
@@ -266,7 +316,10 @@ SHOWN: dict[str, tuple[Trace, Spans]] = {
     "compute-unfused-elementwise": (chain("ppp", "g", "p"), [(0, 9)]),
     "compute-single-tensor-optimizer": (updating("aten::addcdiv_"), [(0, 40)]),
     "compute-conv-bias-batchnorm": (convolving("aten::batch_norm"), [(30, 35)]),
-    "compile-graph-break": (compiled("Torch-Compiled Region: 0/0"), [(10, 20)]),
+    "compile-graph-break": (
+        compiled("Torch-Compiled Region: 0/0", "Torch-Compiled Region: 1/0"),
+        [(12, 33)],  # the device idles from 12; the second region launches at 33
+    ),
     "compile-recompile": (compiling(FRAME), [(0, 50), (60, 100)]),
     "comm-exposed": (collective(100), [(0, 5), (10, 20)]),
     "comm-small-collectives": (collective(100), [(0, 5), (10, 20)]),
@@ -274,7 +327,7 @@ SHOWN: dict[str, tuple[Trace, Spans]] = {
     "comm-unused-parameters": (searching(SEARCH), [(0, 4), (6, 10)]),
     "comm-missing-no-sync": (rounds(100, 100, 60), [(30, 35), (40, 50)]),
     "infer-autograd": (inferring(), [(0, 2), (4, 6), (9, 10)]),
-    "infer-kv-cat": (one("aten::cat", "CatArrayBatchedCopy"), [(12, 20)]),
+    "infer-kv-cat": (one("aten::cat", "CatArrayBatchedCopy", GROWING), [(12, 20)]),
 }
 
 NOT_SHOWN: dict[str, tuple[Trace, ...]] = {
@@ -290,6 +343,12 @@ NOT_SHOWN: dict[str, tuple[Trace, ...]] = {
     "input-cpu-tensor-to-device": (
         made_and_moved(),
         made_and_moved(op("aten::zeros", 0, 4, thread=2)),
+        made_and_moved(  # a record_function of old: zeros before it, empty inside
+            op("aten::zeros", 0, 3),
+            op("aten::zero_", 3, 0),
+            annotation("copy", 4, 20),
+            op("aten::empty", 4.5, 0.2),
+        ),
         made_and_moved(  # this one is made on the device: the fill inside it launches
             op("aten::zeros", 0, 4),
             op("aten::fill_", 1, 3),
@@ -311,7 +370,10 @@ NOT_SHOWN: dict[str, tuple[Trace, ...]] = {
         round_trip(PAGEABLE, TO_HOST, 300),
     ),
     "memory-alloc-churn": (calling("cudaEventRecord"),),
-    "memory-zero-grad-fill": (zeroing(50),),
+    "memory-zero-grad-fill": (
+        zeroing(50),
+        trace_of(annotation("Optimizer.zero_grad#SGD", 0, 30), kernel("k", 40, 9)),  # to None
+    ),
     "memory-redundant-copy": (
         one("aten::add", "direct_copy_kernel_cuda"),
         trace_of(op("aten::clone", 0, 9), kernel("direct_copy_kernel_cuda", 0, 9)),  # no launch
@@ -327,12 +389,38 @@ NOT_SHOWN: dict[str, tuple[Trace, ...]] = {
     ),
     "compute-underfilled": (gridded(3, 4), trace_of(kernel("k", 0, 10, blocks=1))),
     "compute-unfused-attention": (attention("aten::relu"),),
-    "compute-unfused-elementwise": (chain("pp", "g", "pp"), chain("p"), chain("pp")),
+    "compute-unfused-elementwise": (
+        chain("pp", "g", "pp"),
+        chain("p"),
+        chain("pp"),
+        chain("pcrkp"),
+        chain("ccrr"),
+    ),
     "compute-single-tensor-optimizer": (updating("aten::_foreach_add_"),),
     "compute-conv-bias-batchnorm": (convolving("aten::relu"),),
-    "compile-graph-break": (compiled("my note"),),
+    "compile-graph-break": (
+        trace_of(annotation("my note", 0, 9), op("aten::add", 12, 8), annotation("my note", 30, 9)),
+        trace_of(*region("Torch-Compiled Region: 0/0", 0, 1), op("aten::add", 30, 8)),
+        # the same region again: a loop over layers or tokens
+        compiled("Torch-Compiled Region: 0/0", "Torch-Compiled Region: 0/0"),
+        compiled("Torch-Compiled Region: 1/0", "Torch-Compiled Region: 0/0"),
+        # one region a step, and its backward
+        compiled("CompiledFunction", "CompiledFunctionBackward"),
+        compiled("CompiledFunction", "CompiledFunction", steps=[(0, 25), (25, 50)]),
+        compiled(
+            "Torch-Compiled Region: 0/0",
+            "Torch-Compiled Region: 1/0",
+            annotation("Optimizer.step#SGD.step", 24, 5),
+        ),
+    ),
     "compile-recompile": (compiling("train.py(3): step"),),
-    "comm-exposed": (only("sgemm"),),
+    "comm-exposed": (
+        only("sgemm"),
+        trace_of(
+            *(e for e in repeat([launch(24, 2, 1), kernel("sgemm", 30, 5, 1)], 2, 30)),
+            kernel("ncclDevKernel_AllReduce", 0, 20, stream=20),
+        ),
+    ),
     "comm-small-collectives": (collective(400_000), collective(-1)),
     "comm-straggler": (only("sgemm"),),
     "comm-unused-parameters": (searching("my note"),),
@@ -340,10 +428,20 @@ NOT_SHOWN: dict[str, tuple[Trace, ...]] = {
         rounds(100, 100),
         rounds(100, 100, 25, 60),
         rounds(100, 400, 60),
+        rounds(-1, -1, 60),  # of unknown size: perhaps two buckets
+        exchanging("alltoall"),
+        lagging(),
         only("sgemm"),
     ),
-    "infer-autograd": (inferring(op("autograd::engine::evaluate_function: MmBackward0", 9, 1)),),
-    "infer-kv-cat": (one("aten::add", "CatArrayBatchedCopy"),),
+    "infer-autograd": (
+        inferring(op("autograd::engine::evaluate_function: MmBackward0", 9, 1)),
+        inferring(sequence=-1),  # builds no graph
+    ),
+    "infer-kv-cat": (
+        one("aten::add", "CatArrayBatchedCopy", GROWING),
+        one("aten::cat", "CatArrayBatchedCopy", HALVES),  # the halves of a rotary embedding
+        one("aten::cat", "CatArrayBatchedCopy"),
+    ),
 }
 
 
@@ -449,6 +547,52 @@ def test_modelled_weights() -> None:
     assert bias.weight == 1.0
 
 
+def test_a_run_goes_on_over_what_a_compiler_would_fuse_too() -> None:
+    """A cast, the square, its mean, rsqrt, product: the halves of a norm are one run."""
+    assert claimed(chain("cprpkp"), "compute-unfused-elementwise") == [(3, 6), (9, 12), (15, 18)]
+
+
+def test_a_collective_is_exposed_from_when_the_next_compute_waits_for_it() -> None:
+    assert claimed(starving(), "comm-exposed") == [(15, 20)]
+    assert claimed(starving(sync(2, 10)), "comm-exposed") == [(2, 12), (15, 20)]
+    calls = op("c10d::allreduce_", 0, 6)  # the host's time for the collective is its cost, too
+    assert claimed(starving(calls), "comm-exposed") == [(0, 6), (15, 20)]
+
+
+def test_a_reduction_is_told_by_its_collective_where_the_kernel_does_not_say() -> None:
+    assert claimed(exchanging("allreduce"), "comm-missing-no-sync") == [(30, 50)]
+
+
+def test_old_regions_without_numbers_break_within_a_step() -> None:
+    assert claimed(compiled("CompiledFunction", "CompiledFunction"), "compile-graph-break") == [
+        (12, 33)
+    ]
+
+
+LOADING = trace_of(  # the second launch loads its kernel for 3 ms
+    *(op("aten::mm", 0, 10), launch(2, 3, 1), kernel("k", 6, 3, 1)),
+    *(op("aten::add", 20, 3_020), launch(30, 3_000, 2), kernel("l", 3_031, 5, 2)),
+    op("aten::mul", 3_045, 1),
+)
+
+
+@pytest.mark.parametrize("pattern", ["host-launch-bound", "sync-blocking-launch"])
+def test_nobody_claims_the_time_in_which_kernels_load(pattern: str) -> None:
+    assert Activity(LOADING).stalled.measure == 3_001_000
+    assert all(end <= 30 or start >= 3_031 for start, end in claimed(LOADING, pattern))
+
+
+def test_a_small_copy_behind_unrecorded_work_costs_little() -> None:
+    """The kernel that it waits behind was launched at 2 and ran at 9,000."""
+    trace = trace_of(
+        *(launch(2, 2, 1), kernel("k", 9_000, 5, 1)),
+        *(op("aten::copy_", 6, 9_014), call("hipMemcpyWithStream", 8, 9_010, corr=2)),
+        memcpy("Memcpy HtoD (Host -> Device)", 9_005, 5, 60, corr=2),
+    )
+    assert claimed(trace, "input-tiny-copies") == [(9_005, 9_020)]
+    assert claimed(trace, "input-pageable-copy") == [(9_005, 9_018)]
+
+
 # -- CPU runs: the ops are the device ------------------------------------------------------------
 
 
@@ -471,7 +615,11 @@ def gloo(*starts: float) -> Trace:
     [
         ("input-dataloader-sync", cpu("aten::mm"), [(0, 100)]),
         ("memory-redundant-copy", cpu("aten::mm", "aten::clone"), [(110, 120)]),
-        ("infer-kv-cat", cpu("aten::cat"), [(100, 110)]),
+        (
+            "infer-kv-cat",
+            trace_of(op("aten::cat", 0, 10, dims=GROWING), op("aten::cat", 20, 10, dims=HALVES)),
+            [(0, 10)],
+        ),
         ("memory-dtype-churn", cpu("aten::mm", "aten::to"), [(110, 120)]),
         ("compute-unfused-elementwise", cpu(*["aten::mul"] * 3, "aten::mm"), [(100, 130)]),
         ("compute-unfused-elementwise", cpu("aten::mm", *["aten::mul"] * 2), []),
@@ -501,7 +649,9 @@ def gloo(*starts: float) -> Trace:
             ),
             [(0, 100), (200, 400)],
         ),
-        ("infer-autograd", cpu("aten::mm"), [(100, 110)]),
+        ("infer-autograd", trace_of(op("aten::mm", 0, 9, sequence=3)), [(0, 9)]),
+        ("infer-autograd", trace_of(op("aten::native_dropout", 0, 9)), [(0, 9)]),
+        ("infer-autograd", cpu("aten::mm"), []),
         ("comm-missing-no-sync", gloo(0, 20, 60, 80), [(20, 30), (80, 90)]),
         ("comm-missing-no-sync", gloo(0, 60), []),
     ],

@@ -107,6 +107,15 @@ def test_device_work_outside_the_judged_time_shows_nothing() -> None:
             "the profiler's own work takes 12%",  # 20 of the 160 judged
         ),
         (
+            trace_of(
+                *repeat(BODY, 2, 9_000),
+                launch(9_050, 3, 9),
+                kernel("k", 12_000, 20, 9),
+                steps=[(0, 9_000), (9_000, 18_000)],
+            ),
+            "the device idles although it has been given work",
+        ),
+        (
             trace_of(*BODY, *(python(f"a.py({i}): f", i, 1) for i in range(21)), steps=STEPS),
             "stacks were recorded",
         ),

@@ -301,7 +301,7 @@ def test_the_cache_that_grows_by_cat_grows() -> None:
     for seed in range(8):
         events, label = _made("infer-kv-cat", "lm-decode", "A100", seed)
         grown = [
-            e["args"]["Input Dims"][0][2]
+            e["args"]["Input Dims"][0][0][2]
             for e in _inside(events, label, "infer-kv-cat")
             if e["name"] == "aten::cat" and "Input Dims" in e["args"]
         ]
