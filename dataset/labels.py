@@ -42,8 +42,9 @@ class LabelRegion:
 class Label:
     """Everything known about one trace. Traces with the same ``pair`` are twins.
 
-    ``step_us`` is the median wall time of the recorded steps. A good trace has no region but
-    unknown ones, a bad one has at least one of a pattern.
+    ``step_us`` is the median wall time of the recorded steps; in an injected trace the mean over
+    the steps in which its faults act, and ``healthy_step_us`` the mean of the same before. A good
+    trace has no region but unknown ones, a bad one has at least one of a pattern.
     """
 
     origin: Origin

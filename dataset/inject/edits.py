@@ -26,6 +26,10 @@ class Work:
     dur: int  # ns on the device
     track: int  # the stream that it runs on
     args: Mapping[str, Any] = field(default_factory=dict)  # grid, block, bytes ...; no ids
+    # Streams that it waits for (all work issued on them so far), and that wait for it (all work
+    # issued on them from now on), as events recorded on streams make them.
+    after: tuple[int, ...] = ()
+    holds: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
