@@ -2,7 +2,7 @@
 
 from detector.replay.edits import Alter, Edit, Insert, Issue, Remove, Replace, Task, Times
 from detector.replay.graph import Graph
-from detector.replay.program import Stuck
+from detector.replay.solve import Stuck
 
 __all__ = [
     "Alter",

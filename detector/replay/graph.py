@@ -29,6 +29,7 @@ _IDLE_NS = 20_000  # a stream that was idle for so long started its next work up
 _SEEN_NS = 2_000  # a later start than this takes a reason
 _LOW = 0.25  # of the observed; the longer ones had causes that the trace does not show
 _HIDDEN_NS = 200_000  # an event of another stream, a queue of before the recording
+_NEARLY = 0.8  # of a thread's time: the rest are hooks and calls between the ops
 _NEAR_NS = 6_000  # work of another stream that ended so shortly before may be that reason
 
 
@@ -53,15 +54,18 @@ class Graph:
         self.timed: Bool = self.is_host | self.is_work
         rows = np.arange(len(trace))
         launched = self.is_work & (trace.launch >= 0)
-        self.issued = np.where(launched, trace.start[np.where(launched, trace.launch, rows)], -1)
-        self.issued = np.where(self.issued >= 0, self.issued, trace.start)  # of device work
+        self.issued: Int64 = trace.start[np.where(launched, trace.launch, rows)]  # of device work
+        for works in self.streams.values():  # what no call here launched was queued before
+            known = trace.launch[works] >= 0
+            if known.any():
+                self.issued[works[: int(np.argmax(known))]] = trace.start.min()
         self.gap: Int64 = np.zeros(2 * len(trace), np.int64)
         self.dur: Int64 = np.zeros(2 * len(trace), np.int64)
         self.origin: Int64 = np.repeat(trace.start, 2)
         self.origin[1::2] = trace.end
         self.deps: dict[int, tuple[tuple[int, int], ...]] = {}
         self.covering: dict[int, set[int]] = {}  # waits for all issued so far on these streams
-        self.anchored: set[int] = set()  # second threads' nodes that follow one of the first
+        self.across: set[int] = set()  # nodes whose first dependency is on another thread
         self._build()
 
     def replay(self, edits: list[Edit] | tuple[Edit, ...] = ()) -> Times:
@@ -103,13 +107,29 @@ class Graph:
 
     @cached_property
     def first(self) -> int:
-        """The thread that launches most, else does most; -1 without host events."""
+        """The thread that launches most, else does most, but the backward engine's own only if
+        there is no other; -1 without host events."""
         if not self._host_rows:
             return -1
         t = self.trace
         launching = np.unique(t.launch[self.is_work & (t.launch >= 0)])
         counts = np.bincount(t.track[launching], minlength=len(t.tracks))
-        return max(self._host_rows, key=lambda k: (counts[k], len(self._host_rows[k])))
+        engines = self._engines()
+        return max(
+            self._host_rows,
+            key=lambda k: (not engines[k], counts[k], len(self._host_rows[k])),
+        )
+
+    def _engines(self) -> Bool:
+        """By track whether nearly all of its time is backward."""
+        t = self.trace
+        top = np.flatnonzero(self.is_host & (t.parent < 0))
+        used = np.unique(t.name[top])
+        backward = [i for i in used.tolist() if vocabulary.HOST["backward"].search(t.names[i])]
+        mine = np.isin(t.name[top], backward)
+        whole = np.bincount(t.track[top], t.dur[top], len(t.tracks))
+        part = np.bincount(t.track[top[mine]], t.dur[top[mine]], len(t.tracks))
+        return np.asarray((part > 0) & (part >= _NEARLY * whole))
 
     @cached_property
     def busiest(self) -> int:
@@ -156,11 +176,11 @@ class Graph:
         self._streams()
         for node, dep in waits.between_streams(self):
             self.deps[node] = (*self.deps.get(node, ()), dep)
-        for node, own, deps, covers in waits.found(self):
-            self.deps[node] = deps
-            if covers:
-                self.covering[node] = {int(self.trace.track[on // 2]) for on, _ in deps}
+        for node, own, deps, tracks in waits.found(self):
+            self.deps[node] = (*self.deps.get(node, ()), *deps)
             self.gap[node] = min(self.gap[node], own)
+            if tracks:
+                self.covering[node] = tracks
 
     @cached_property
     def typical(self) -> Typical:
@@ -194,12 +214,13 @@ class Graph:
             gap = np.where(known, np.minimum(between, self.typical.gap), between)
             if self.uniform:
                 latency[known], gap[known] = self.typical.latency, self.typical.gap
+                latency[0] = since[0]  # behind a queue of before the recording
             self.dur[2 * rows] = self.trace.dur[rows]
             for i, row in enumerate(rows.tolist()):
                 self._place(track, row, int(since[i]), int(between[i]), int(latency[i]), i > 0)
                 self.gap[2 * row] = gap[i] if known[i] else min(gap[i], between[i])
             self._explain(track, rows, known, since, between, latency)
-            self.gap[2 * rows[0]] = 0
+            self.gap[2 * rows[0]] = self.typical.gap  # of what an edit puts before it
 
     def _place(
         self, track: int, row: int, since: int, between: int, latency: int, follows: bool
@@ -265,7 +286,7 @@ class Graph:
             at = int(self.threads[self.first][i])
             self.deps[node] = ((at, time - int(self._first_times[i])),)
             self.gap[node] = 0
-            self.anchored.add(node)
+            self.across.add(node)
 
     def _attach(self, track: int) -> None:
         """Where a second thread begins anew, and where the first waits for it (the backward)."""
@@ -274,6 +295,8 @@ class Graph:
         depth = np.cumsum(np.where(nodes % 2 == 0, 1, -1)) - np.where(nodes % 2 == 0, 1, -1)
         begins = (gaps > BURST_NS) & (depth == 0)
         begins[0] = True
+        reached = np.searchsorted(self._first_times, times, "right")
+        begins[1:] &= np.diff(reached) > 0  # the first thread got ahead meanwhile
         for i in np.flatnonzero(begins).tolist():
             self._follow(int(nodes[i]), int(times[i]))
         self._join(nodes, times)
@@ -288,7 +311,9 @@ class Graph:
                 continue
             after = int(at[i + 1] - times[b - 1])
             self.gap[mine[i + 1]] = min(int(gap[i]), _SEEN_NS)
-            self.deps[int(mine[i + 1])] = ((int(nodes[b - 1]), after),)
+            node = int(mine[i + 1])
+            self.deps[node] = (*self.deps.get(node, ()), (int(nodes[b - 1]), after))
+            self.across.add(node)
             if a and 2 * (nodes[a] // 2) == nodes[a] and int(nodes[a]) not in self.deps:
                 self._follow(int(nodes[a]), int(times[a]))
 

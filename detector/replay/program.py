@@ -5,11 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from detector.replay.edits import Alter, Edit, Insert, Issue, Remove, Replace, Task, Times, Wait
+from detector.replay.solve import Stuck, solve
 from detector.trace import Int64
 
 if TYPE_CHECKING:
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
 _FINE = 1 << 20  # edits at one time are told apart by so many orders
 
 
-class Stuck(ValueError):
-    """The edits make events wait for each other."""
+# Of a thread's sequence: from, to, base time, and the nodes that stand there instead.
+Piece = tuple[int, int, int, list[int]]
 
 
 class Program:
@@ -32,8 +34,10 @@ class Program:
         self.dur: list[int] = graph.dur.tolist()
         self.origin: list[int] = graph.origin.tolist()
         self.deps = dict(graph.deps)
+        self.across = set(graph.across)
         self.gone: set[int] = set()
-        self.altered: set[int] = set()  # device work of another duration
+        self.heir: dict[int, int] = {}  # who stands for a node that is gone; -1: nobody
+        self.altered: set[int] = set()
         self.sequences: dict[int, list[int]] = {
             k: nodes.tolist() for k, nodes in graph.threads.items()
         }
@@ -46,19 +50,30 @@ class Program:
 
     # -- edits ---------------------------------------------------------------------------------
     def change(self, edits: Sequence[Edit]) -> None:
-        """Put all edits in."""
-        spliced: defaultdict[int, list[tuple[int, int, int, list[int]]]] = defaultdict(list)
+        """Put all edits in. Raises Stuck where one is of no event or thread of the trace."""
+        spliced: defaultdict[int, list[Piece]] = defaultdict(list)
         for number, edit in enumerate(edits):
+            self._check(edit)
             if isinstance(edit, Insert):
                 spliced[edit.track].append(self._insert(number, edit))
             elif isinstance(edit, Alter):
                 self._alter(edit)
             else:
-                spliced[int(self.graph.trace.track[edit.row])].append(self._replace(number, edit))
+                spliced[int(self.graph.trace.track[edit.row])].append(self._replace(edit))
         for track, pieces in spliced.items():
             self._splice(track, pieces)
         self._streams()
-        self._reattach()
+        self._follow(spliced.get(self.graph.first, []))
+        if self.gone:
+            self._inherit()
+
+    def _check(self, edit: Edit) -> None:
+        graph = self.graph
+        if isinstance(edit, Insert):
+            if edit.track not in graph.threads:
+                raise Stuck(f"track {edit.track} is no host thread with events")
+        elif not (graph.is_host[edit.row] or (isinstance(edit, Alter) and graph.is_work[edit.row])):
+            raise Stuck(f"row {edit.row} is neither host program nor device work to alter")
 
     def _new(self, gap: int, dur: int = 0) -> int:
         self.gap.append(gap)
@@ -66,7 +81,7 @@ class Program:
         self.origin.append(self.base)
         return len(self.gap) - 1
 
-    def _insert(self, number: int, edit: Insert) -> tuple[int, int, int, list[int]]:
+    def _insert(self, number: int, edit: Insert) -> Piece:
         nodes = self.graph.threads[edit.track]
         times = self.graph.origin[nodes]
         i = int(np.searchsorted(times, edit.at))
@@ -80,7 +95,7 @@ class Program:
             self.idle[number] = (fresh[0], fresh[1])
         return i, i, edit.at, fresh
 
-    def _replace(self, number: int, edit: Replace | Remove) -> tuple[int, int, int, list[int]]:
+    def _replace(self, edit: Replace | Remove) -> Piece:
         trace, row = self.graph.trace, edit.row
         sequence = self.sequences[int(trace.track[row])]
         start, end = int(trace.start[row]), int(trace.end[row])
@@ -89,7 +104,8 @@ class Program:
         j = sequence.index(2 * row + 1, i) + 1
         inside = set(sequence[i:j])
         rows = {node // 2 for node in inside if node ^ 1 in inside}
-        self._remove(rows)
+        self.gone |= {node for row in rows for node in (2 * row, 2 * row + 1)}
+        self.gone |= {2 * work for row in rows for work in self.graph.works_of.get(row, ())}
         fresh: list[int] = []
         lead = self.gap[2 * row]
         for task in edit.tasks if isinstance(edit, Replace) else ():
@@ -101,27 +117,32 @@ class Program:
         fresh += [node for node in sequence[i:j] if node // 2 not in rows]
         return i, j, end, fresh
 
-    def _remove(self, rows: set[int]) -> None:
-        self.gone |= {node for row in rows for node in (2 * row, 2 * row + 1)}
-        self.gone |= {2 * work for row in rows for work in self.graph.works_of.get(row, ())}
-
     def _alter(self, edit: Alter) -> None:
         row, trace = edit.row, self.graph.trace
+        works = self.graph.works_of.get(row, [])
         if edit.dur is not None and self.graph.is_work[row]:
             self.dur[2 * row] = edit.dur
             self.altered.add(2 * row)
         elif edit.dur is not None:
-            self.gap[2 * row + 1] = max(
-                0, self.gap[2 * row + 1] + edit.dur - int(self.graph.own[row])
-            )
+            self._own(row, edit.dur)
         if edit.wait:
-            key = self._key(int(trace.start[row]))
-            works = self.graph.works_of.get(row, [])
+            key = self._launched(int(trace.start[row]))
             target = 2 * works[-1] if works else -1
             track = int(trace.track[works[-1]]) if works else self.graph.busiest
             self.waiting.append(
                 (2 * row + 1, edit.wait, target if edit.wait == "work" else track, key)
             )
+
+    def _own(self, row: int, dur: int) -> None:
+        """Another own time: more of it stands at the end, less of it everywhere."""
+        inner = np.flatnonzero(self.graph.is_host & (self.graph.trace.parent == row))
+        parts = [*(2 * inner).tolist(), 2 * row + 1]
+        now = sum(self.gap[node] for node in parts)
+        if dur >= now:
+            self.gap[parts[-1]] += dur - now
+            return
+        for node in parts:
+            self.gap[node] = self.gap[node] * dur // now
 
     def _task(self, task: Task, lead: int, at: int, out: list[int]) -> None:
         """Append the nodes of a task and of what is inside it."""
@@ -152,12 +173,17 @@ class Program:
         return node
 
     def _key(self, at: int) -> int:
+        """Of what is put in at ``at``: before all that the trace issues then."""
         self.order += 1
         return (at - self.base) * _FINE + self.order
 
+    def _launched(self, at: int) -> int:
+        """Of what the trace issues at ``at``."""
+        return (at - self.base + 1) * _FINE - 1
+
     # -- sequences -----------------------------------------------------------------------------
-    def _splice(self, track: int, pieces: list[tuple[int, int, int, list[int]]]) -> None:
-        """Put the pieces (from, to, base time, nodes) in; one stands within the gap around it."""
+    def _splice(self, track: int, pieces: list[Piece]) -> None:
+        """Put the pieces in; one without length stands within the gap around it."""
         sequence, nodes = self.sequences[track], self.graph.threads[track]
         times = self.graph.origin[nodes]
         out: list[int] = []
@@ -170,54 +196,117 @@ class Program:
                 out += sequence[done:i]
                 since = int(times[i - 1]) if i else at
             if i == j and fresh:
-                self.gap[fresh[0]] += at - since
-                if i < len(sequence):
-                    self.gap[sequence[i]] = max(0, self.gap[sequence[i]] - (at - since))
-            out += fresh
+                self._fit(fresh[0], sequence[i] if i < len(sequence) else -1, since, at, i == 0)
+            gone = [node for node in sequence[i:j] if node in self.gone]
+            if fresh:
+                self.heir.update(dict.fromkeys(gone, fresh[-1]))
+            out += gone + fresh
             done, since = j, at
-        self.sequences[track] = [n for n in out + sequence[done:] if n not in self.gone]
+        self.sequences[track] = self._kept(out + sequence[done:])
+
+    def _fit(self, fresh: int, behind: int, since: int, at: int, first: bool) -> None:
+        """Place what comes at ``at`` in the gap from ``since`` to the node behind it.
+
+        Where that gap is a wait for another thread, it belongs to its nearer end.
+        """
+        if behind >= 0 and behind in self.across:
+            (on, delay), ahead = self.deps[behind][0], self.origin[behind] - at
+            if first or ahead < at - since:
+                self.deps[fresh] = ((on, delay - ahead),)
+                self.gap[behind] = min(self.gap[behind], ahead)
+                return
+        self.gap[fresh] += at - since
+        if first:
+            self.origin[fresh] = at + self.gap[fresh]
+            self.gap[behind] = max(0, self.origin[behind] - at)
+        elif behind >= 0:
+            self.gap[behind] = max(0, self.gap[behind] - (at - since))
+
+    def _kept(self, nodes: list[int]) -> list[int]:
+        """Without what is gone. For a node that is gone stands what took its place, else the one
+        before it; what began upon another thread, the next one does instead."""
+        if not self.gone:
+            return nodes
+        kept: list[int] = []
+        orphans: list[int] = []
+        for node in nodes:
+            if node in self.gone:
+                self.heir.setdefault(node, kept[-1] if kept else -1)
+                orphans += [node] if node in self.across else []
+                continue
+            for orphan in orphans:
+                self.deps[node] = (self.deps[orphan][0], *self.deps.get(node, ()))
+                self.across.add(node)
+            orphans = []
+            kept.append(node)
+        return kept
+
+    def _inherit(self) -> None:
+        """Whoever waited for what is gone waits for its heir."""
+        for node, deps in self.deps.items():
+            if any(on in self.gone for on, _ in deps):
+                heirs = ((self.heir.get(on, on), delay) for on, delay in deps)
+                self.deps[node] = tuple((on, delay) for on, delay in heirs if on >= 0)
+
+    def _follow(self, pieces: list[Piece]) -> None:
+        """A second thread that begins anew after something was put into the first waits for it."""
+        placed = sorted((at, fresh[-1]) for i, j, at, fresh in pieces if i == j and fresh)
+        if not placed:
+            return
+        for node in self.graph.across - self.gone:
+            (on, delay), begin = self.deps[node][0], self.origin[node]
+            k = bisect_right(placed, (begin, len(self.gap))) - 1
+            if k >= 0 and placed[k][0] >= begin - delay and on in self._on_first:
+                self._depend(node, placed[k][1], begin - placed[k][0])
+
+    @cached_property
+    def _on_first(self) -> set[int]:
+        return set(self.graph.threads[self.graph.first].tolist())
 
     def _streams(self) -> None:
         """The device's sequences; then whatever waits for "all issued so far"."""
         keys: dict[int, list[int]] = {}
         for track in {*self.graph.streams, *self.added}:
-            merged = self._merged(track)
-            self.sequences[track] = [node for _, node in merged]
-            lowest = np.array([key for key, _ in merged], np.int64)
+            merged, issued = self._merged(track)
+            self.sequences[track] = merged
+            lowest = np.array(issued, np.int64)
             keys[track] = np.minimum.accumulate(lowest[::-1])[::-1].tolist()
         for node, issue, key in self.linked:
             self._link(node, issue, key, keys)
         typical = self.graph.typical
         for end, tracks in self.graph.covering.items() if self.added else ():
-            key = (int(self.graph.origin[end - 1]) - self.base + 1) * _FINE - 1
+            key = self._launched(self.origin[end - 1])
             for track in tracks & self.added.keys():
-                self._after(end, track, key, keys, typical.delay)
+                self._after(end, track, key, keys, typical.delay, fresh=True)
         for end, wait, target, key in self.waiting:
             if wait == "work":
                 self._depend(end, target, typical.delay)
             for track in keys if wait == "device" else (target,) if wait == "stream" else ():
                 self._after(end, track, key, keys, typical.delay)
 
-    def _merged(self, track: int) -> list[tuple[int, int]]:
-        """(key of the issue, node): the base's order, and fresh work behind what was issued."""
+    def _merged(self, track: int) -> tuple[list[int], list[int]]:
+        """Nodes and the keys of their issue: the base's order, and fresh work behind what was
+        issued."""
         rows: Int64 = self.graph.streams.get(track, np.zeros(0, np.int64))
-        issued = ((self.graph.issued[rows] - self.base) * _FINE).tolist()
-        base = [(k, 2 * r) for k, r in zip(issued, rows.tolist(), strict=True)]
+        base = (2 * rows).tolist()
+        issued = [self._launched(at) for at in self.graph.issued[rows].tolist()]
         lowest = np.minimum.accumulate(np.array(issued, np.int64)[::-1])[::-1].tolist()
-        out: list[tuple[int, int]] = []
+        key_of = dict(zip(base, issued, strict=True))
+        out: list[int] = []
         done = 0
         for key, _, node in sorted(self.added.get(track, ())):
             i = max(done, bisect_right(lowest, key))
-            out += [*base[done:i], (key, node)]
+            out += [*base[done:i], node]
+            key_of[node] = key
             done = i
-        merged = [(k, n) for k, n in out + base[done:] if n not in self.gone]
-        self._part(merged, [node for _, node in base])
-        return merged
+        merged = self._kept(out + base[done:])
+        self._part(merged, base)
+        return merged, [key_of[node] for node in merged]
 
-    def _part(self, merged: list[tuple[int, int]], base: list[int]) -> None:
+    def _part(self, merged: list[int], base: list[int]) -> None:
         """Work that overlapped the one before it overlaps no other that comes to stand there."""
         before = dict(zip(base[1:], base, strict=False))
-        for (_, previous), (_, node) in zip(merged, merged[1:], strict=False):
+        for previous, node in zip(merged, merged[1:], strict=False):
             if self.gap[node] < 0 and (before.get(node) != previous or previous in self.altered):
                 self.gap[node] = 0
 
@@ -233,33 +322,28 @@ class Program:
                     self._depend(self.sequences[track][i], node, gap)
 
     def _after(
-        self, node: int, track: int, key: int, keys: dict[int, list[int]], delay: int
+        self,
+        node: int,
+        track: int,
+        key: int,
+        keys: dict[int, list[int]],
+        delay: int,
+        fresh: bool = False,
     ) -> None:
+        """After the last work issued up to ``key``; ``fresh``: if it is not of the base."""
         if track in keys and (i := bisect_right(keys[track], key)):
-            self._depend(node, self.sequences[track][i - 1], delay)
+            last = self.sequences[track][i - 1]
+            if not fresh or last >= len(self.graph.gap):
+                self._depend(node, last, delay)
 
     def _depend(self, node: int, on: int, delay: int) -> None:
         if on >= 0:
             self.deps[node] = (*self.deps.get(node, ()), (on, delay))
 
-    def _reattach(self) -> None:
-        """Second threads that followed a node that is gone follow the one before it."""
-        if not self.gone or self.graph.first < 0:
-            return
-        nodes = self.graph.threads[self.graph.first].tolist()
-        place = {node: i for i, node in enumerate(nodes)}
-        for node in self.graph.anchored:
-            (on, delay), *others = self.deps[node]
-            while on in self.gone and place[on]:
-                before = nodes[place[on] - 1]
-                delay += self.origin[on] - self.origin[before]
-                on = before
-            self.deps[node] = ((on, delay), *others)
-
     # -- times ---------------------------------------------------------------------------------
     def run(self) -> Times:
         """The time of every node. Raises Stuck."""
-        time = self._solve()
+        time = solve(self.sequences, self.gap, self.dur, self.deps, self.origin)
         trace, graph = self.graph.trace, self.graph
         start, end, keep = trace.start.copy(), trace.end.copy(), np.ones(len(trace), np.bool_)
         values = np.array([-1 if t is None else t for t in time], np.int64)
@@ -282,44 +366,3 @@ class Program:
             np.where(has, values[issue], -1),
             {k: (int(values[a]), int(values[b])) for k, (a, b) in self.idle.items()},
         )
-
-    def _solve(self) -> list[int | None]:
-        """Walk each sequence as far as what it waits for is known, in turn, until all are done."""
-        time: list[int | None] = [None] * len(self.gap)
-        at = dict.fromkeys(self.sequences, 0)
-        now: dict[int, int | None] = dict.fromkeys(self.sequences)
-        open_tracks = list(self.sequences)
-        while open_tracks:
-            left = []
-            moved = False
-            for track in open_tracks:
-                begun = at[track]
-                at[track], now[track] = self._walk(self.sequences[track], begun, now[track], time)
-                moved |= at[track] > begun
-                if at[track] < len(self.sequences[track]):
-                    left.append(track)
-            if left and not moved:
-                raise Stuck("the edits make events wait for each other")
-            open_tracks = left
-        return time
-
-    def _walk(
-        self, sequence: list[int], i: int, now: int | None, time: list[int | None]
-    ) -> tuple[int, int | None]:
-        gap, dur, deps, gone = self.gap, self.dur, self.deps, self.gone
-        while i < len(sequence):
-            node = sequence[i]
-            begin = None if now is None else now + gap[node]
-            for on, delay in deps.get(node, ()):
-                if on in gone:
-                    continue
-                known = time[on]
-                if known is None:
-                    return i, now
-                if begin is None or known + delay > begin:
-                    begin = known + delay
-            if begin is None:
-                begin = self.origin[node]
-            now = time[node] = begin + dur[node]
-            i += 1
-        return i, now

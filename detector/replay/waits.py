@@ -18,23 +18,26 @@ if TYPE_CHECKING:
     from detector.replay.graph import Graph
 
 Deps = tuple[tuple[int, int], ...]
+# A call, the last works that it waited for, and the streams on which it waits for all there is.
+Waiting = tuple[int, Int64, set[int]]
 
 _CLOCKS_NS: Final = 1_000  # the host's and the device's clocks agree no better
 _OWN_NS: Final = 5_000  # what a call takes that need not wait
 _LONG_NS: Final = 50_000  # a launch that takes longer found its queue full
 _QUEUED: Final = 256  # works ahead of it then
 _NEAR_NS: Final = 30_000  # a driver's implicit wait ends so soon after the work
+_STAGED_NS: Final = 10_000  # a copy from pageable memory ends so soon after its call
 
 
-def found(graph: Graph) -> Iterator[tuple[int, int, Deps, bool]]:
-    """(end node of a call, its own time, what it waits for, whether also for whatever else is
-    issued on those streams before it) of every call that waits."""
+def found(graph: Graph) -> Iterator[tuple[int, int, Deps, set[int]]]:
+    """(end node of a call, its own time, what it waits for, streams on which it also waits for
+    whatever else was issued before it) of every call that waits."""
     seen: set[int] = set()
     for kind in (_synchronised, _copied, _queued, _implied):
-        for row, works in kind(graph):
+        for row, works, tracks in kind(graph):
             if row not in seen:
                 seen.add(row)
-                yield *_as_wait(graph, row, works), kind in (_synchronised, _implied)
+                yield *_as_wait(graph, row, works), tracks
 
 
 def delays(graph: Graph) -> Int64:
@@ -43,8 +46,8 @@ def delays(graph: Graph) -> Int64:
     return np.array(
         [
             t.end[row] - t.end[works].max()
-            for row, works in _synchronised(graph)
-            if len(works) and t.end[works].max() > t.start[row]
+            for row, works, _ in _synchronised(graph)
+            if len(works) and t.dur[row] > _OWN_NS and t.end[works].max() > t.start[row]
         ],
         np.int64,
     )
@@ -79,18 +82,19 @@ def between_streams(graph: Graph) -> Iterator[tuple[int, tuple[int, int]]]:
 def _as_wait(graph: Graph, row: int, works: Int64) -> tuple[int, int, Deps]:
     t, node = graph.trace, 2 * row + 1
     gap = int(graph.gap[node])
-    waited = bool((t.end[works] > t.start[row]).any())
-    own = min(gap, _OWN_NS) if waited else gap
+    last = int(t.end[works].max(initial=t.start[row]))
+    # A call so short need not have waited, even where the work ended in it.
+    waited = last > t.start[row] and gap > _OWN_NS
     usual = graph.typical.delay
     deps = []
     for work in works.tolist():
         delay = int(t.end[row] - t.end[work])
-        binds = waited and t.end[work] == t.end[works].max()
+        binds = waited and t.end[work] == last
         deps.append((2 * work, usual if graph.uniform else delay if binds else min(delay, usual)))
-    return node, own, tuple(deps)
+    return node, min(gap, _OWN_NS) if waited else gap, tuple(deps)
 
 
-def _synchronised(graph: Graph) -> Iterator[tuple[int, Int64]]:
+def _synchronised(graph: Graph) -> Iterator[Waiting]:
     """Explicit waits, each with the last works that it waited for."""
     from detector.replay.graph import calls
 
@@ -100,11 +104,14 @@ def _synchronised(graph: Graph) -> Iterator[tuple[int, Int64]]:
     for row in calls(t, "sync").tolist():
         if row in issuing:
             continue
-        works = _ended(graph, int(t.start[row]), int(t.end[row]))
-        if len(works) and not everything[t.name[row]]:
+        start = int(t.start[row])
+        works = _ended(graph, start, int(t.end[row]))
+        unused = {k for k in graph.streams if graph.issued_before(k, start) < 0}
+        if not everything[t.name[row]]:
             works = _one(graph, row, works)
-        if len(works):
-            yield row, works
+            unused &= set() if len(works) else {graph.busiest}
+        if len(works) or unused:
+            yield row, works, unused | set(t.track[works].tolist())
 
 
 def _ended(graph: Graph, since: int, until: int) -> Int64:
@@ -122,13 +129,15 @@ def _one(graph: Graph, row: int, works: Int64) -> Int64:
     """Of the candidates of a stream's or an event's wait: what ended last in it, else what was
     issued last."""
     t = graph.trace
+    if not len(works):
+        return works
     ends = t.end[works]
     if ends.max() > t.start[row]:
         return works[[int(np.argmax(ends))]]
     return works[[int(np.argmax(graph.issued[works]))]]
 
 
-def _copied(graph: Graph) -> Iterator[tuple[int, Int64]]:
+def _copied(graph: Graph) -> Iterator[Waiting]:
     """Copies that returned when they were done."""
     from detector.replay.graph import calls
 
@@ -138,12 +147,24 @@ def _copied(graph: Graph) -> Iterator[tuple[int, Int64]]:
     works = np.flatnonzero((t.cat == Cat.GPU_MEMCPY) & (t.launch >= 0))
     for work in works[copies[t.launch[works]]].tolist():
         row = int(t.launch[work])
-        free = "Pinned" in t.names[t.name[work]] and t.end[row] < t.end[work] + _OWN_NS
-        if t.end[work] <= t.end[row] + _CLOCKS_NS and not free:
-            yield row, np.array([work])
+        late = int(t.end[work] - t.end[row])
+        if late <= _patience(t.names[t.name[row]], t.names[t.name[work]]) and (
+            late <= _CLOCKS_NS or t.start[work] < t.end[row]
+        ):
+            yield row, np.array([work]), set()
 
 
-def _queued(graph: Graph) -> Iterator[tuple[int, Int64]]:
+def _patience(call: str, copy: str) -> int:
+    """By how much, ns, a copy may outlive a call that waited for it; negative where none waits."""
+    if not call.endswith("Async"):
+        return _CLOCKS_NS
+    if not vocabulary.PAGEABLE.search(copy):
+        return -(1 << 62)
+    # From pageable memory the call stays until the last part has left for the device.
+    return _STAGED_NS if vocabulary.COPY_DIRECTIONS["h2d"].search(copy) else _CLOCKS_NS
+
+
+def _queued(graph: Graph) -> Iterator[Waiting]:
     """Launches that found the queue full: they went on when earlier work had ended."""
     t = graph.trace
     for rows in graph.streams.values():
@@ -155,10 +176,10 @@ def _queued(graph: Graph) -> Iterator[tuple[int, Int64]]:
                 continue
             before = int(np.searchsorted(ends, t.end[call], "right")) - 1
             if before >= 0 and i - before >= _QUEUED and ends[before] > t.start[call]:
-                yield call, rows[[before]]
+                yield call, rows[[before]], set()
 
 
-def _implied(graph: Graph) -> Iterator[tuple[int, Int64]]:
+def _implied(graph: Graph) -> Iterator[Waiting]:
     """Allocations that ended just after the work that was under way (``cudaFree`` waits)."""
     from detector.replay.graph import calls
 
@@ -169,4 +190,4 @@ def _implied(graph: Graph) -> Iterator[tuple[int, Int64]]:
         works = _ended(graph, int(t.start[row]), int(t.end[row]))
         near = len(works) and t.end[works].max() > max(t.start[row], t.end[row] - _NEAR_NS)
         if near:
-            yield row, works
+            yield row, works, set(t.track[works].tolist())
