@@ -245,6 +245,7 @@ def _bursts(trace: Trace, start: int, end: int) -> tuple[Step, ...]:
 
 def _regular(name: str, edges: Int64) -> tuple[Step, ...]:
     """Steps between these edges, three or more, if most are about as long as the others."""
+    edges = np.unique(edges[(edges >= edges[0]) & (edges <= edges[-1])])
     period = np.diff(edges).astype(np.float64)
     if len(period) < 3:
         return ()
