@@ -1,9 +1,11 @@
 """A labelled trace as training rows: its windows with their features, its regions with evidence.
 
 Labels of windows are weak at the edges, so a window carries the share of it that a labelled
-region covers, per side; what to do with a half-covered window is the trainer's choice. What a model
-learns from (features, text, numbers) never holds the trace's name, markers or anything else that
-names the fault.
+region covers, per side; what to do with a half-covered window is the trainer's choice. Beside it
+stands the share in which nobody knows what is wrong (``unknown_cpu``, ``unknown_gpu``): there a
+window without a fault of that side is neither healthy nor faulty. What a model learns from
+(features, text, numbers) never holds the trace's name, markers or anything else that names the
+fault.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from dataset.labels import Label, LabelError, LabelRegion
+from dataset.labels import UNKNOWN, Label, LabelError, LabelRegion
 from detector import cost, features, guards, kineto
 from detector.activity import Activity
 from detector.evidence import gather
@@ -27,12 +29,24 @@ from detector.taxonomy import BY_ID, CLASSES, NONE, Side
 from detector.trace import NS_PER_US, Int64
 from detector.window import ByStep, Judged, Window, judge_time
 
+Shares = dict[Side, npt.NDArray[np.float64]]  # by side: the share of each window
+
 SIDES: tuple[Side, ...] = ("cpu", "gpu")
+UNSEEN = ("recorded", "simulated")  # origins of traces that nobody looked at, region by region
 COVERED = 0.1  # a window this far inside a labelled region belongs to it
 FILLED = 0.5  # a step with so many faulty windows is faulty as a whole
 STARVED = 0.3  # share of an unlabelled window that the device idles for the host's sake
 PER_PATTERN = 3  # evidence rows per pattern and trace: one trace must not fill the set
 UNSUSPICIOUS = 3  # evidence rows per trace from places without a fault
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What the label says of each window. ``overlap``: by side float64[windows, classes]."""
+
+    overlap: Shares
+    covered: Shares
+    unknown: Shares
 
 
 @dataclass(frozen=True)
@@ -54,34 +68,14 @@ def tables(trace_file: Path, label: Label, name: str) -> Tables:
     trace = kineto.read(trace_file)
     activity, judged = Activity(trace), judge_time(trace)
     windows = ByStep()(judged)
-    matrix = features.extract(activity, judged, windows)
-    overlap = {side: _overlaps(windows, label.regions, side) for side in SIDES}
-    covered = {s: _covered(windows, [r for r in label.regions if r.side == s]) for s in SIDES}
-    unknown = _unknown(activity, judged, windows, overlap)
-    rows = [
-        {
-            "trace": name,
-            **_about(label),
-            "start_us": w.start / NS_PER_US,
-            "end_us": w.end / NS_PER_US,
-            "cpu": float(covered["cpu"][i]),
-            "gpu": float(covered["gpu"][i]),
-            "pattern": _main_pattern(overlap, i),
-        }
-        for i, w in enumerate(windows)
-        if not unknown[i]
-    ]
+    truth = _truth(activity, judged, windows, label)
+    about = {"trace": name, **_about(label)}
+    rows = [about | _window(window, truth, i) for i, window in enumerate(windows)]
     texts = [
-        {
-            "trace": name,
-            **_about(label),
-            "pattern": pattern,
-            "side": region.side,
-            **_evidence(activity, judged, region),
-        }
-        for region, pattern in _regions(windows, overlap, unknown, _seed(name))
+        {**about, "pattern": pattern, "side": region.side, **_evidence(activity, judged, region)}
+        for region, pattern in _regions(windows, truth, zlib.crc32(name.encode()))
     ]
-    return Tables(rows, matrix[~unknown], texts)
+    return Tables(rows, features.extract(activity, judged, windows), texts)
 
 
 def _about(label: Label) -> dict[str, object]:
@@ -105,8 +99,30 @@ def _evidence(activity: Activity, judged: Judged, region: Region) -> dict[str, o
     }
 
 
-def _seed(name: str) -> int:
-    return zlib.crc32(name.encode())
+def _window(window: Window, truth: Truth, i: int) -> dict[str, object]:
+    return {
+        "start_us": window.start / NS_PER_US,
+        "end_us": window.end / NS_PER_US,
+        **{side: float(truth.covered[side][i]) for side in SIDES},
+        **{f"unknown_{side}": float(truth.unknown[side][i]) for side in SIDES},
+        "pattern": _main_pattern(truth.overlap, i),
+    }
+
+
+def _truth(activity: Activity, judged: Judged, windows: Sequence[Window], label: Label) -> Truth:
+    """Unknown is where the label says so, where the trace cannot show the labelled pattern, and
+    where the device starves in a trace that nobody looked at."""
+    hidden = {UNKNOWN, *guards.blind(activity, judged)}
+    shown = [r for r in label.regions if r.pattern not in hidden]
+    rest = [r for r in label.regions if r.pattern in hidden]
+    truth = Truth(
+        {side: _overlaps(windows, shown, side) for side in SIDES},
+        {side: _covered(windows, [r for r in shown if r.side == side]) for side in SIDES},
+        {side: _covered(windows, [r for r in rest if r.side == side]) for side in SIDES},
+    )
+    if label.origin in UNSEEN:
+        _doubt_starved(activity, windows, truth)
+    return truth
 
 
 def _overlaps(
@@ -131,53 +147,39 @@ def _covered(windows: Sequence[Window], regions: Sequence[LabelRegion]) -> npt.N
     return np.asarray(spans.covered(start, end) / np.maximum(end - start, 1))
 
 
-def _unknown(
-    activity: Activity,
-    judged: Judged,
-    windows: Sequence[Window],
-    overlap: dict[Side, npt.NDArray[np.float64]],
-) -> npt.NDArray[np.bool_]:
-    """Windows that are neither healthy nor faulty, and left out.
-
-    Where the trace cannot show the labelled pattern; and where nothing is labelled but the host
-    starves the device all the same: a program has problems beside the one that was put in, and
-    nobody looked at these.
-    """
-    hidden = [CLASSES.index(pattern) for pattern in guards.blind(activity, judged)]
-    invisible = (overlap["cpu"] + overlap["gpu"])[:, hidden].sum(axis=1) > 0
+def _doubt_starved(activity: Activity, windows: Sequence[Window], truth: Truth) -> None:
+    """Mark windows as unknown where nothing is labelled but the host starves the device all the
+    same: a program has problems beside the one that was put in, and nobody looked at these."""
     if not activity.has_device:
-        return np.asarray(invisible)
+        return
     start = np.array([w.start for w in windows], np.int64)
     end = np.array([w.end for w in windows], np.int64)
     starving = cost.claim(activity, "host-launch-bound").intervals.covered(start, end)
-    free = overlap["cpu"].sum(axis=1) + overlap["gpu"].sum(axis=1) == 0
+    free = truth.covered["cpu"] + truth.covered["gpu"] == 0
     starved = free & (starving > STARVED * np.maximum(end - start, 1))
-    return np.asarray(invisible | starved)
+    for side in SIDES:
+        truth.unknown[side][starved] = 1.0
 
 
-def _main_pattern(overlap: dict[Side, npt.NDArray[np.float64]], i: int) -> str:
+def _main_pattern(overlap: Shares, i: int) -> str:
     both = overlap["cpu"][i] + overlap["gpu"][i]
     return CLASSES[int(np.argmax(both))] if both.max() >= COVERED else NONE
 
 
-def _regions(
-    windows: Sequence[Window],
-    overlap: dict[Side, npt.NDArray[np.float64]],
-    unknown: npt.NDArray[np.bool_],
-    seed: int,
-) -> Iterator[tuple[Region, str]]:
+def _regions(windows: Sequence[Window], truth: Truth, seed: int) -> Iterator[tuple[Region, str]]:
     """Regions as a perfect flagger would cut them, whole steps that a fault fills, and healthy
     places of any length up to a step."""
     random = np.random.default_rng(seed)
     for side in SIDES:
-        for j in np.flatnonzero(overlap[side].max(axis=0, initial=0.0) >= COVERED):
-            hot = np.flatnonzero((overlap[side][:, j] >= COVERED) & ~unknown)
+        overlap = truth.overlap[side]
+        for j in np.flatnonzero(overlap.max(axis=0, initial=0.0) >= COVERED):
+            hot = np.flatnonzero(overlap[:, j] >= COVERED)
             runs = _some(_runs(windows, hot), PER_PATTERN, random)
             runs += _some(_filled_steps(windows, hot), PER_PATTERN - 1, random)
             for run in runs:
                 yield _region(windows, run, side), CLASSES[j]
-    clean = np.flatnonzero(overlap["cpu"].sum(axis=1) + overlap["gpu"].sum(axis=1) == 0)
-    clean = clean[~unknown[clean]]
+    taken = truth.covered["cpu"] + truth.covered["gpu"]
+    clean = np.flatnonzero(taken + truth.unknown["cpu"] + truth.unknown["gpu"] == 0)
     for run in _some(_runs(windows, clean), UNSUSPICIOUS, random):
         first = int(random.integers(len(run)))
         length = int(random.integers(1, 9))

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from dataset import tables as module
 from dataset.faults import FAULTS as RECORDED
-from dataset.labels import Label, LabelError, LabelRegion, labelled
+from dataset.labels import UNKNOWN, Label, LabelError, LabelRegion, Origin, labelled
 from dataset.simulate import TooFaint, simulate, workloads_for
-from dataset.tables import PER_PATTERN, UNSUSPICIOUS, Tables, tables
+from dataset.tables import PER_PATTERN, UNSEEN, UNSUSPICIOUS, Tables, tables
 from detector import cost, kineto
 from detector.activity import Activity
 from detector.features import COLUMNS
@@ -30,7 +30,7 @@ from detector.window import ByStep, judge_time
 ROOT = Path(__file__).resolve().parents[2]
 STEPS, STEP = 4, 1_000.0  # of the hand-written trace; a window is an eighth of a step
 PART = STEP / 8
-LABELS = ("cpu", "gpu", "pattern")
+LABELS = ("cpu", "gpu", "unknown_cpu", "unknown_gpu", "pattern")
 ABOUT = ("trace", "origin", "workload", "device", "pair", "quality", "seed")
 HEALTHY = Label(
     origin="recorded",
@@ -134,13 +134,30 @@ def test_labels_of_windows_are_the_slow_definition(one_trace: Path, spans: list[
         assert row["pattern"] in likeliest
 
 
-def test_what_the_trace_cannot_show_is_left_out_of_both_tables(tmp_path: Path) -> None:
+def test_what_the_trace_cannot_show_is_unknown_on_its_side(tmp_path: Path) -> None:
     label = bad((1_000, 1_250, "sync-explicit", "cpu"), (2_000, 2_125, "host-gc-pause", "cpu"))
     found = tables(hand_trace(tmp_path), label, "a")
-    starts = column(found, "start_us")
-    assert len(found.windows) == len(found.matrix) == 30
-    assert not {1_000.0, 1_125.0} & set(starts)
+    assert len(found.windows) == len(found.matrix) == 32
+    unknown = {i: u for i, u in enumerate(column(found, "unknown_cpu")) if u}
+    assert unknown == {8: 1.0, 9: 1.0}
+    assert not any(column(found, "unknown_gpu"))
+    assert [i for i, share in enumerate(column(found, "cpu")) if share] == [16]
     assert {row["pattern"] for row in found.evidence} == {"host-gc-pause", NONE}
+
+
+def test_where_nobody_knows_is_neither_healthy_nor_faulty(
+    tmp_path: Path, seen: list[Region]
+) -> None:
+    regions = [(0, 2_000, UNKNOWN, "cpu"), (1_000, 1_125, "host-gc-pause", "cpu")]
+    regions += [(2_062.5, 3_000, UNKNOWN, "gpu")]
+    found = tables(hand_trace(tmp_path), bad(*regions), "a")
+    assert column(found, "unknown_cpu") == [1.0] * 16 + [0.0] * 16
+    assert column(found, "unknown_gpu") == [0.0] * 16 + [0.5] + [1.0] * 7 + [0.0] * 8
+    assert column(found, "cpu") == [0.0] * 8 + [1.0] + [0.0] * 23
+    assert set(column(found, "pattern")) == {NONE, "host-gc-pause"}
+    healthy = [r for r, row in zip(seen, found.evidence, strict=True) if row["pattern"] == NONE]
+    assert healthy  # only in the one step of which nothing is unknown
+    assert all(r.start >= 3_000_000 for r in healthy)
 
 
 def test_a_label_of_another_taxonomy_is_told(tmp_path: Path) -> None:
@@ -296,23 +313,28 @@ def _nothing_is_named(found: Tables) -> None:
 # -- what nobody looked at -------------------------------------------------------------------------
 
 
-def test_only_starved_windows_without_a_label_are_left_out(tmp_path: Path) -> None:
-    dropped = 0
+@pytest.mark.parametrize("origin", ["simulated", "recorded", "injected", "natural"])
+def test_starved_windows_without_a_label_are_unknown_where_nobody_looked(
+    tmp_path: Path, origin: Origin
+) -> None:
+    doubted = 0
     for pattern in ("sync-scalar-readback", None):
         made = _simulated(tmp_path, pattern, seed=3)
         assert made is not None
         path, label = made
         trace = kineto.read(path)
         activity, windows = Activity(trace), ByStep()(judge_time(trace))
-        kept = set(column(tables(path, label, "a"), "start_us"))
+        found = tables(path, replace(label, origin=origin), "a")
         starving = cost.claim(activity, "host-launch-bound").intervals
-        for w in windows:
+        for w, cpu, gpu in zip(
+            windows, column(found, "unknown_cpu"), column(found, "unknown_gpu"), strict=True
+        ):
             start, end = w.start / 1_000, w.end / 1_000
             labelled_here = any(r.start_us < end and r.end_us > start for r in label.regions)
             starved = starving.clip(w.start, w.end).measure > 0.3 * (w.end - w.start)
-            assert (start in kept) == (labelled_here or not starved)
-            dropped += start not in kept
-    assert dropped  # else this test has seen nothing
+            assert cpu == gpu == float(starved and not labelled_here and origin in UNSEEN)
+            doubted += starved and not labelled_here
+    assert doubted  # else this test has seen nothing
 
 
 def test_the_same_trace_gives_the_same_rows(tmp_path: Path) -> None:

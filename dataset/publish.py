@@ -1,0 +1,169 @@
+"""The benchmark's tables as a Hugging Face data set: Parquet files, one per table and part.
+
+    datasets.load_dataset(FOLDER, "windows")        # or traces, regions, evidence
+
+``FOLDER/tables/TABLE/PART.parquet``, and ``README.md``, whose front matter names them. Columns that
+hold one of a few words are ``ClassLabel``s, patterns in the order of the taxonomy.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from dataset.labels import UNKNOWN, Extent, Label, Origin, Quality, Side
+from dataset.splits import MAIN, PARTS, SCHEMES
+from detector.features import COLUMNS
+from detector.judge import dense
+from detector.taxonomy import CLASSES, IDS
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from datasets import Features
+
+TABLES: Final = ("traces", "regions", "windows", "evidence")
+WORDS: Final[dict[str, tuple[str, ...]]] = {
+    "origin": get_args(Origin),
+    "quality": get_args(Quality),
+    "side": get_args(Side),
+    "extent": get_args(Extent),
+    **dict.fromkeys(SCHEMES, PARTS),
+}
+ABOUT: Final = {
+    **dict.fromkeys(("trace", "workload", "device", "pair"), "string"),
+    **dict.fromkeys(("origin", "quality"), "words"),
+    "seed": "int64",
+}
+SPAN: Final = dict.fromkeys(("start_us", "end_us"), "float64")
+LABELS: Final = ("cpu", "gpu", "unknown_cpu", "unknown_gpu")
+COLUMN_TYPES: Final[dict[str, dict[str, str]]] = {
+    "traces": {
+        **ABOUT,
+        **dict.fromkeys(("file", "sha256", "base", "licence", "framework"), "string"),
+        **dict.fromkeys(("generator", "parameters"), "string"),
+        **dict.fromkeys(("step_us", "healthy_step_us"), "float64"),
+        "extent": "words",
+        "patterns": "classes",
+        **dict.fromkeys(SCHEMES, "words"),
+    },
+    "regions": {"trace": "string", **SPAN, "pattern": "class or unknown", "side": "words"},
+    "windows": {**ABOUT, **SPAN, **dict.fromkeys(LABELS, "float32"), "pattern": "class"},
+    "evidence": {
+        **ABOUT,
+        "pattern": "class",
+        "side": "words",
+        "text": "string",
+        "numbers": "numbers",
+        "visible": "classes",
+    },
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One trace of the benchmark: what is known of it, and its rows in the tables."""
+
+    name: str
+    label: Label
+    file: str  # below the benchmark's folder
+    sha256: str
+    licence: str
+    windows: list[dict[str, Any]]
+    matrix: npt.NDArray[np.float32]
+    evidence: list[dict[str, Any]]
+
+
+def publish(
+    rows: Sequence[Row], parts: dict[str, list[str]], out: Path
+) -> dict[str, dict[str, int]]:
+    """Write the tables; returns for each the number of rows by part.
+
+    ``parts``: for each scheme the part of each trace.
+    """
+    from datasets import Dataset, disable_progress_bars
+
+    disable_progress_bars()
+    there: dict[str, dict[str, int]] = {}
+    for name in TABLES:
+        features = _features(name)
+        there[name] = {}
+        for part in PARTS:
+            chosen = [i for i, p in enumerate(parts[MAIN]) if p == part]
+            frame = _frame(name, rows, parts, chosen)
+            if not len(frame):
+                continue
+            file = out / "tables" / name / f"{part}.parquet"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            whole = Dataset.from_pandas(frame, features=features, preserve_index=False)
+            whole.to_parquet(str(file))
+            there[name][part] = len(frame)
+    return there
+
+
+def _features(name: str) -> Features:
+    from datasets import ClassLabel as Words
+    from datasets import Features, List, Value
+
+    kinds = {
+        "class": Words(names=list(CLASSES)),
+        "class or unknown": Words(names=[*IDS, UNKNOWN]),
+        "classes": List(Words(names=list(CLASSES))),
+        "numbers": List(Value("float32"), length=len(dense.NAMES)),
+    }
+    made = {}
+    for column, kind in COLUMN_TYPES[name].items():
+        if kind == "words":
+            made[column] = Words(names=list(WORDS[column]))
+        else:
+            made[column] = kinds[kind] if kind in kinds else Value(kind)
+    if name == "windows":
+        made |= {column: Value("float32") for column in COLUMNS}
+    return Features(made)
+
+
+def _frame(
+    name: str, rows: Sequence[Row], parts: dict[str, list[str]], chosen: Sequence[int]
+) -> pd.DataFrame:
+    """The rows of the chosen traces, words as numbers."""
+    import pandas as pd
+
+    found = [row for i in chosen for row in _records(name, rows[i], parts, i)]
+    types = COLUMN_TYPES[name]
+    frame = pd.DataFrame(found, columns=list(types))
+    for column, kind in types.items():
+        if kind == "classes":
+            frame[column] = [[CLASSES.index(c) for c in row] for row in frame[column]]
+        elif names := _names(column, kind):
+            frame[column] = frame[column].map({word: i for i, word in enumerate(names)})
+    if name == "windows" and len(frame):
+        matrix = np.concatenate([rows[i].matrix for i in chosen])
+        frame = pd.concat([frame, pd.DataFrame(matrix, columns=list(COLUMNS))], axis=1)
+    return frame
+
+
+def _names(column: str, kind: str) -> tuple[str, ...]:
+    """The words that a column's numbers stand for; none for other columns."""
+    if kind == "words":
+        return WORDS[column]
+    return {"class": CLASSES, "class or unknown": (*IDS, UNKNOWN)}.get(kind, ())
+
+
+def _records(name: str, row: Row, parts: dict[str, list[str]], i: int) -> Iterable[dict[str, Any]]:
+    """The rows of trace ``i`` in a table, words as words."""
+    if name == "windows":
+        return row.windows
+    if name == "evidence":
+        return row.evidence
+    if name == "regions":
+        return [{"trace": row.name, **vars(region)} for region in row.label.regions]
+    label = row.label
+    about = {**vars(label), "patterns": label.patterns, "trace": row.name, "file": row.file}
+    about |= {"sha256": row.sha256, "licence": row.licence}
+    about["parameters"] = json.dumps(label.parameters, sort_keys=True)
+    return [about | {scheme: parts[scheme][i] for scheme in SCHEMES}]
