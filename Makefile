@@ -4,6 +4,8 @@ VENV   ?= .venv
 TRACE  ?= examples/train_image_classifier.json.gz
 ARGS   ?=
 DATA   ?= outputs/benchmark
+# The real traces that faults are put into; fetched where there is no such folder.
+BASES  ?= $(wildcard ../shared/traces)
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq install -c constraints.txt
@@ -34,8 +36,9 @@ format: $(DEV)  ## rewrite the code in the project's style
 record: $(DEV)  ## record real programs, faulty and healthy; ARGS="device=cuda"
 	$(BIN)/python -m dataset.record out=outputs/recorded $(ARGS)
 
-benchmark: $(DEV)  ## build the labelled benchmark into DATA
-	$(BIN)/python -m dataset.build out=$(DATA) $(ARGS)
+benchmark: $(DEV)  ## build the labelled benchmark into DATA and check it; BASES=folder of real traces
+	$(BIN)/python -m dataset.build benchmark=full out=$(DATA) $(if $(BASES),bases=$(BASES)) $(ARGS)
+	$(BIN)/python -m dataset.check $(DATA)
 
 train: $(DEV)  ## train the models that ship, from DATA
 	$(BIN)/python -m detector.train experiment=flagger data=$(DATA) $(ARGS)
