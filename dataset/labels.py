@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -118,6 +118,18 @@ def checked(label: Label, where: str = "label") -> Label:
     for fault in _faults(label):
         raise LabelError(f"{where}: {fault}")
     return label
+
+
+def clipped(label: Label, events: Iterable[Mapping[str, Any]]) -> Label:
+    """The label with its regions cut to where a trace's events lie; what lies outside goes."""
+    whole = [e for e in events if e.get("ph") == "X"]
+    first = min((float(e["ts"]) for e in whole), default=0.0)
+    last = max((float(e["ts"]) + float(e.get("dur", 0)) for e in whole), default=0.0)
+    cut = [
+        replace(r, start_us=max(r.start_us, first), end_us=min(r.end_us, last))
+        for r in label.regions
+    ]
+    return replace(label, regions=tuple(r for r in cut if r.end_us > r.start_us))
 
 
 def _faults(label: Label) -> Iterator[str]:

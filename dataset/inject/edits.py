@@ -37,9 +37,9 @@ class Call:
     """One host event and the calls inside it, in program order.
 
     ``own`` is the host's own time in it, spread evenly before, between and after ``inside``. With
-    ``work`` it is the runtime call that issues that work as it begins. ``wait`` says what it returns
-    after: its own work, all work issued so far on that work's (else the compute) stream, or on the
-    device.
+    ``work`` it is the runtime call that issues that work as it begins. ``wait`` says what it
+    returns after: its own work, all work issued so far on that work's (else the compute) stream, or
+    on the device.
     """
 
     name: str
@@ -87,8 +87,8 @@ class Remove:
 class Alter:
     """Event ``row`` keeps its place and gets another name, duration or arguments.
 
-    ``dur``: device work's own time; a host event's own time (its children stay). ``wait``: a runtime
-    call that now returns only after what `Call.wait` says.
+    ``dur``: device work's own time; a host event's own time (its children stay). ``wait``: a
+    runtime call that now returns only after what `Call.wait` says.
     """
 
     row: int

@@ -16,7 +16,7 @@ from dataset.inject.apply import Replayed, replayed
 from dataset.inject.base import Base, Span
 from dataset.inject.document import write
 from dataset.inject.edits import Edit, Insert, Remove, Unfit
-from dataset.labels import Label, LabelRegion, Side, checked
+from dataset.labels import Label, LabelRegion, Side, checked, clipped
 from detector.intervals import Intervals
 from detector.taxonomy import BY_ID
 from detector.trace import NS_PER_US
@@ -82,13 +82,15 @@ def inject_many(
         found += _regions(base, result, fault, range(first, first + len(fault.edits)))
         first += len(fault.edits)
     label = _label(base, result, found, seed, faults)
-    return write(base, result.outcome), label
+    document = write(base, result.outcome)
+    return document, clipped(label, document["traceEvents"])
 
 
 def untouched(base: Base, seed: int = 0) -> tuple[Document, Label]:
     """The base as it is, through the same writer: the twin of its faults with this seed."""
     result = replayed(base, [])
-    return write(base, result.outcome), _label(base, result, [], seed, [])
+    document = write(base, result.outcome)
+    return document, clipped(_label(base, result, [], seed, []), document["traceEvents"])
 
 
 @lru_cache(maxsize=2)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from dataset.labels import Label, LabelRegion
+from dataset.labels import Label, LabelRegion, clipped
 from dataset.simulate.devices import DEVICES
 from dataset.simulate.export import clock_of, to_kineto
 from dataset.simulate.faults import FAULTS, LEFT_OUT, Injection, edits
@@ -67,7 +67,8 @@ def simulate(
             run, faults, cost = small
     if cost < FAINT:
         raise TooFaint(f"{pattern} costs {cost:.1%} in {workload} on {device}, seed {seed}")
-    return to_kineto(run), _label(run, faults, healthy_us, cost)
+    trace = to_kineto(run)
+    return trace, clipped(_label(run, faults, healthy_us, cost), trace["traceEvents"])
 
 
 @dataclass(frozen=True)

@@ -130,3 +130,15 @@ def test_labelled_wants_every_trace(tmp_path: Path) -> None:
 def test_patterns_are_distinct_and_in_order() -> None:
     regions = [LabelRegion(i, i + 1, p, "cpu") for i, p in enumerate("bab")]
     assert replace(BAD, regions=tuple(regions)).patterns == ("b", "a")
+
+
+def test_regions_are_cut_to_where_events_lie() -> None:
+    spans = ((0.0, 15.0), (20.0, 40.0), (45.0, 60.0))
+    regions = tuple(LabelRegion(a, b, "host-gc-pause", "cpu") for a, b in spans)
+    events = [
+        {"ph": "X", "ts": 10.0, "dur": 5.0},
+        {"ph": "X", "ts": 30, "dur": 4},
+        {"ph": "i", "ts": 99.0},
+    ]
+    cut = labels.clipped(replace(BAD, regions=regions), events)
+    assert [(r.start_us, r.end_us) for r in cut.regions] == [(10.0, 15.0), (20.0, 34.0)]
