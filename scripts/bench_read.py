@@ -1,13 +1,16 @@
 """How long reading a trace takes and how much memory, beside what others need, at growing sizes.
 
-    python scripts/bench_read.py TRACE [--sizes MB ...] [--repeat N] [--gz]
+    python scripts/bench_read.py TRACE ... [--sizes MB ...] [--gz] [--repeat N]
+                                 [--peers-python PATH] [--peers-up-to MB]
 
-TRACE is a real trace; larger files are made from it, in a temporary folder, by repeating its events
-with shifted times and ids. Every figure is a whole process, start-up included (Linux); the readers
-take turns, so that other load disturbs all of them alike. Peers are measured where they are
-installed: json and orjson only parse; Holistic Trace Analysis parses into a table, with its fastest
-backend. The output is a Markdown table, a row a file: median wall seconds / peak MB; a peer also
-with how many times this reader's wall it takes. A second process's peak is added to the first's.
+Each TRACE is a real trace, measured as it is, unpacked. With --sizes, larger files are made from
+the first one, in a temporary folder, by repeating its events with shifted times and ids. Every
+figure is a whole process, start-up included (Linux); the readers take turns, so that other load
+disturbs all of them alike, and the best of the repeats counts. Peers run under --peers-python, and
+are left out where that has none: json and orjson only parse; Holistic Trace Analysis (HTA) parses
+into a table, its ijson backend without the Python frames; TraceLens (AMD's) loads and builds its
+tree. The output is a Markdown table, a row a file: of this reader wall s / CPU s / peak MB, of a
+peer CPU s / peak MB / how many times this reader's CPU time.
 """
 
 from __future__ import annotations
@@ -18,39 +21,60 @@ import json
 import os
 import platform
 import re
+import resource
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 OURS = "this reader"
 PINNED = "on one core"
+_READ = "import sys; from detector.kineto import read; read(sys.argv[1])"
 _OPEN = (
     "import gzip,sys; p=sys.argv[1]; d=(gzip.open if p.endswith('gz') else open)(p,'rb').read();"
 )
+_HTA = (
+    "import sys; from hta.common import trace_parser as p;"
+    "from hta.configs import parser_config as c;"
+    "p.set_default_trace_parsing_backend(c.ParserBackend.{});"
+    "p.parse_trace_dataframe(sys.argv[1], c.ParserConfig.get_default_cfg())"
+)
 READERS = {
-    OURS: "import sys; from detector.kineto import read; read(sys.argv[1])",
-    PINNED: "import sys; from detector.kineto import read; read(sys.argv[1])",
+    OURS: _READ,
+    PINNED: _READ,
     "json": _OPEN + "import json; json.loads(d)",
     "orjson": _OPEN + "import orjson; orjson.loads(d)",
-    "Holistic Trace Analysis": (
-        "import sys; from hta.common import trace_parser as p;"
-        "from hta.configs import parser_config as c;"
-        "p.set_default_trace_parsing_backend(c.ParserBackend.IJSON_BATCH_AND_COMPRESS);"
-        "p.parse_trace_dataframe(sys.argv[1], c.ParserConfig.get_default_cfg())"
+    "HTA, json": _HTA.format("JSON"),
+    "HTA, ijson": _HTA.format("IJSON_BATCH_AND_COMPRESS"),
+    "TraceLens": (
+        "import sys; from TraceLens import TreePerfAnalyzer;"
+        "TreePerfAnalyzer.from_file(profile_filepath=sys.argv[1])"
     ),
 }
-MODULES = {"orjson": "orjson", "Holistic Trace Analysis": "hta"}
+# What a peer imports: it is measured where all of that is there.
+MODULES = {
+    "json": "json",
+    "orjson": "orjson",
+    "HTA, json": "hta",
+    "HTA, ijson": "hta ijson",
+    "TraceLens": "TraceLens",
+}
 # Linux hands getrusage's peak on from parent to child; /proc tells the child's own.
-PEAK = (
-    "; import resource as r; print(r.getrusage(r.RUSAGE_CHILDREN).ru_maxrss"
-    " + sum(int(line.split()[1]) for line in open('/proc/self/status') if 'VmHWM' in line))"
-)
+PEAK = "; print(sum(int(line.split()[1]) for line in open('/proc/self/status') if 'VmHWM' in line))"
+
+
+class Figures(NamedTuple):
+    """Of one process."""
+
+    wall: float  # s
+    cpu: float  # s, user and system, all threads
+    peak: float  # MB
+
+
 _NUMBER = re.compile(
     rb'("ts":\s*)(-?\d+)|("(?:correlation|External id|external id|id)":\s*)(\d+)(?![.\d])'
 )
@@ -58,19 +82,16 @@ _NUMBER = re.compile(
 
 def main() -> int:
     args = _arguments()
-    readers = [name for name in READERS if find_spec(MODULES.get(name, "json"))]
+    readers = [name for name in READERS if name in (OURS, PINNED) or _is_there(name, args)]
     print(_machine(), end="\n\n")
-    print("| JSON MB | stored MB | " + " | ".join(readers) + " | this reader, MB/s |")
-    print("|---" * (len(readers) + 3) + "|")
+    heads = ["trace", "JSON MB", "stored MB", *readers, "MB/s", "MB/s of CPU, one core"]
+    print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
     folder = Path(tempfile.mkdtemp(prefix="bench-read-"))
     try:
+        for trace in args.traces:
+            _measure(_unpacked(trace, folder), readers, args)
         for size in args.sizes:
-            path = repeated(args.trace, size * 1_000_000, folder)
-            _report(path, path.stat().st_size, readers, args)
-            if args.gz:
-                packed = _packed(path)
-                _report(packed, path.stat().st_size, readers, args)
-            path.unlink()
+            _measure(repeated(args.traces[0], size * 1_000_000, folder), readers, args)
     finally:
         shutil.rmtree(folder)
     return 0
@@ -78,15 +99,25 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("trace", type=Path)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[3, 50, 215, 1000], metavar="MB")
+    parser.add_argument("traces", type=Path, nargs="+", metavar="TRACE")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[], metavar="MB")
     parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--gz", action="store_true", help="each size packed too")
+    parser.add_argument("--gz", action="store_true", help="each file packed too")
+    parser.add_argument("--peers-python", default=sys.executable, metavar="PATH")
     parser.add_argument("--peers-up-to", type=int, default=2000, metavar="MB")
     return parser.parse_args()
 
 
+def _is_there(name: str, args: argparse.Namespace) -> bool:
+    code = f"import importlib.util as u; assert all(map(u.find_spec, {MODULES[name].split()}))"
+    command = [args.peers_python, "-c", code]
+    return subprocess.run(command, cwd="/", capture_output=True, check=False).returncode == 0
+
+
 def _machine() -> str:
+    sys.path.insert(0, str(ROOT))
+    from detector.kineto import COMPILED
+
     commit = subprocess.run(
         ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"],
         capture_output=True, text=True, check=False,
@@ -94,8 +125,26 @@ def _machine() -> str:
     return (
         f"{time.strftime('%Y-%m-%d')}, {platform.machine()}, {os.cpu_count()} cores, load "
         f"{os.getloadavg()[0]:.1f} before it began, Python {platform.python_version()}, "
-        f"commit {commit or 'unknown'}"
+        f"{'the compiled scanner' if COMPILED else 'pure Python'}, commit {commit or 'unknown'}"
     )
+
+
+def _unpacked(trace: Path, folder: Path) -> Path:
+    data = trace.read_bytes()
+    path = folder / f"{trace.name.split('.')[0]}.json"
+    path.write_bytes(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+    return path
+
+
+def _measure(path: Path, readers: list[str], args: argparse.Namespace) -> None:
+    """A row, and one of the packed file; then the files are gone."""
+    size = path.stat().st_size
+    _report(path, size, readers, args)
+    if args.gz:
+        packed = _packed(path)
+        _report(packed, size, readers, args)
+        packed.unlink()
+    path.unlink()
 
 
 def repeated(trace: Path, size: int, folder: Path) -> Path:
@@ -149,44 +198,51 @@ def _packed(path: Path) -> Path:
 
 def _report(path: Path, size: int, readers: list[str], args: argparse.Namespace) -> None:
     """One row."""
-    walls: dict[str, list[float]] = {name: [] for name in readers}
-    peaks: dict[str, float] = {}
+    seen: dict[str, list[Figures]] = {name: [] for name in readers}
     wanted = [r for r in readers if r in (OURS, PINNED) or size <= args.peers_up_to * 1e6]
     for _ in range(args.repeat):
         for name in list(wanted):
             try:
-                wall, peaks[name] = _once(name, path)
+                seen[name].append(_once(name, path, args.peers_python))
             except subprocess.CalledProcessError as error:
                 sys.stderr.write(f"{name}, {path.name}: {error.stderr.strip()[-200:]}\n")
                 wanted.remove(name)
-            else:
-                walls[name].append(wall)
-    ours = statistics.median(walls[OURS])
-    cells = [_cell(name, walls[name], peaks.get(name, 0.0), ours) for name in readers]
-    front = f"{size / 1e6:.0f} | {path.stat().st_size / 1e6:.1f}"
-    print(f"| {front} | {' | '.join(cells)} | {size / 1e6 / ours:.0f} |", flush=True)
+    best = {
+        name: Figures(*(min(values) for values in zip(*runs, strict=True)))
+        for name, runs in seen.items()
+        if runs
+    }
+    cells = [_cell(name, best.get(name), best[OURS]) for name in readers]
+    front = f"{path.name} | {size / 1e6:.0f} | {path.stat().st_size / 1e6:.1f}"
+    rates = f"{size / 1e6 / best[OURS].wall:.0f} | {size / 1e6 / best[PINNED].cpu:.0f}"
+    print(f"| {front} | {' | '.join(cells)} | {rates} |", flush=True)
 
 
-def _cell(name: str, walls: list[float], peak: float, ours: float) -> str:
-    if not walls:
+def _cell(name: str, best: Figures | None, ours: Figures) -> str:
+    if best is None:
         return "–"
-    wall = statistics.median(walls)
-    ratio = "" if name in (OURS, PINNED) else f" / {wall / ours:.1f}×"
-    return f"{wall:.2f} s / {peak:.0f}{ratio}"
+    if name in (OURS, PINNED):
+        return f"{best.wall:.2f} / {best.cpu:.2f} / {best.peak:.0f}"
+    return f"{best.cpu:.2f} / {best.peak:.0f} / {best.cpu / ours.cpu:.1f}×"
 
 
-def _once(name: str, path: Path) -> tuple[float, float]:
-    """Wall seconds and peak MB of one process."""
-    command = [sys.executable, "-c", READERS[name] + PEAK, str(path)]
+def _once(name: str, path: Path, peers_python: str) -> Figures:
+    is_ours = name in (OURS, PINNED)
+    command = [sys.executable if is_ours else peers_python, "-c", READERS[name] + PEAK, str(path)]
     if name == PINNED:
         command = ["taskset", "-c", "0", *command]
-    begin = time.perf_counter()
+    before, begin = _cpu_of_children(), time.perf_counter()
     done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=True,
+        command, cwd=ROOT if is_ours else "/", capture_output=True, text=True, check=True,
         env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
     )  # fmt: skip
-    wall = time.perf_counter() - begin
-    return wall, int(done.stdout.split()[-1]) * 1024 / 1e6
+    wall, cpu = time.perf_counter() - begin, _cpu_of_children() - before
+    return Figures(wall, cpu, int(done.stdout.split()[-1]) * 1024 / 1e6)
+
+
+def _cpu_of_children() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 if __name__ == "__main__":

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -13,6 +16,7 @@ import pytest
 import detector
 
 ROOT = Path(__file__).resolve().parent.parent
+COMPILER = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
 EXAMPLE = ROOT / "examples" / "train_image_classifier.json.gz"
 
 
@@ -24,11 +28,19 @@ def run(*command: str | Path, cwd: Path, env: dict[str, str]) -> str:
 
 @pytest.fixture
 def wheel(checkout: Path, tmp_path: Path, plain_env: dict[str, str]) -> Path:
+    return build(checkout, tmp_path / "wheel", plain_env)
+
+
+def build(checkout: Path, folder: Path, env: dict[str, str]) -> Path:
     """Built from a copy: setuptools leaves a build/ folder whose stale files enter the next one."""
-    options = ("--no-deps", "--no-build-isolation", "--quiet", "--wheel-dir", tmp_path / "wheel")
-    run(sys.executable, "-m", "pip", "wheel", *options, ".", cwd=checkout, env=plain_env)
-    (built,) = (tmp_path / "wheel").iterdir()
+    options = ("--no-deps", "--no-build-isolation", "--quiet", "--wheel-dir", folder)
+    run(sys.executable, "-m", "pip", "wheel", *options, ".", cwd=checkout, env=env)
+    (built,) = folder.iterdir()
     return built
+
+
+def is_binary(name: str) -> bool:
+    return name.startswith("detector/kineto/_scan.") and name.endswith((".so", ".pyd"))
 
 
 def files(folder: Path, pattern: str) -> set[str]:
@@ -40,12 +52,38 @@ def test_the_wheel_holds_the_product_and_nothing_else(wheel: Path) -> None:
     info = f"trace_antipattern_detector-{detector.__version__}.dist-info"
     assert {name.split("/")[0] for name in inside} == {"detector", info}
 
-    shipped = {name for name in inside if name.startswith("detector/")}
+    shipped = {name for name in inside if name.startswith("detector/") and not is_binary(name)}
     conf = {f"detector/conf/{name}" for name in files(ROOT / "conf", "*.yaml")}
     code = {f"detector/{name}" for name in files(ROOT / "detector", "*.*")}
-    assert shipped == conf | {name for name in code if not name.endswith(".pyc")}
+    left_out = (".pyc", ".c", ".so", ".pyd")
+    assert shipped == conf | {name for name in code if not name.endswith(left_out)}
     models = {Path(name).suffix for name in shipped if name.startswith("detector/models/")}
     assert models >= {".txt", ".safetensors", ".json"}
+
+
+@pytest.mark.skipif(COMPILER is None, reason="no C compiler here")
+def test_the_wheel_holds_the_compiled_scanner(wheel: Path) -> None:
+    assert sum(map(is_binary, zipfile.ZipFile(wheel).namelist())) == 1
+
+
+def test_without_a_compiler_the_wheel_is_pure_python(
+    checkout: Path, tmp_path: Path, plain_env: dict[str, str]
+) -> None:
+    built = build(checkout, tmp_path / "wheel", plain_env | {"CC": "no-such-compiler"})
+    inside = zipfile.ZipFile(built).namelist()
+    assert not any(map(is_binary, inside))
+    assert "detector/kineto/scanner.py" in inside
+
+
+def test_the_source_distribution_holds_the_scanner_s_source(
+    checkout: Path, tmp_path: Path, plain_env: dict[str, str]
+) -> None:
+    code = "import sys; from setuptools import build_meta as b; b.build_sdist(sys.argv[1])"
+    run(sys.executable, "-c", code, tmp_path / "sdist", cwd=checkout, env=plain_env)
+    (built,) = (tmp_path / "sdist").iterdir()
+    with tarfile.open(built) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert names >= {"detector/kineto/_scan.c", "detector/kineto/_scan.pyi"}
 
 
 def test_an_installed_wheel_scans_from_an_empty_folder(

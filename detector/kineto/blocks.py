@@ -46,13 +46,13 @@ class Blocks:
         self._limit = limits.max_event_bytes
         self._markers: tuple[bytes, ...] = _GUESSES
         self._ended = False
-        self._buffer = bytearray(4 * PIECE)
+        self._buffer = bytearray(2 * PIECE)
         self._floor = 0  # bytes after the start among which there is no good cut
         self._start = 1  # of what is in the buffer; the byte before it is free for a bracket
         self._stop = 1
 
     def __iter__(self) -> Iterator[tuple[memoryview, bool]]:
-        """(a JSON array of whole events, False), then (the rest, True).
+        """(a JSON array of whole events, False), then (a bracket and the rest, True).
 
         The rest reaches past the end of the array, unless that ended before.
         """
@@ -63,7 +63,8 @@ class Blocks:
             if cut < 0:
                 if self._more():
                     continue
-                begin, self._start = self._start, self._stop
+                self._buffer[self._start - 1] = ord("[")
+                begin, self._start = self._start - 1, self._stop
                 yield memoryview(self._buffer)[begin : self._stop], True
                 return
             self._floor = 0
@@ -74,25 +75,6 @@ class Blocks:
         for piece in self._pieces:
             self._keep_tail(bytes(piece))
 
-    @property
-    def held(self) -> int:
-        """Bytes behind the block just given that were read already."""
-        return self._stop - self._start
-
-    def jump(self, piece: bytes, following: Iterator[bytes | memoryview]) -> bool:
-        """Go on behind the last cut in ``piece``; False where it has none. Only after ``open``."""
-        self._start, self._stop = 1, 1 + len(piece)
-        self._buffer[1 : self._stop] = piece
-        self._start = self._cut() + 1
-        self._pieces = following
-        return self._start > 0
-
-    def skip(self) -> None:
-        """Use up the pieces unseen."""
-        self._start = self._stop
-        for _ in self._pieces:
-            pass
-
     def end(self, tail: bytes) -> None:
         """The array ended inside the block just given; ``tail`` is what came after it there."""
         self._ended = True
@@ -102,7 +84,12 @@ class Blocks:
         """The block just given ended inside an event, of which it had ``count`` bytes."""
         self._buffer[self._start - 1] = ord(",")
         self._start -= count + 1
-        self._floor = count + 1
+        self._floor = 2 * (count + 1)  # twice the text, lest long events cost a parse each piece
+
+    def release(self) -> None:
+        """Give back the memory; nothing can be read any more."""
+        self._ended = True
+        self._buffer = bytearray()
 
     def _keep_tail(self, piece: bytes) -> None:
         self.tail += piece

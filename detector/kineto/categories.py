@@ -1,6 +1,8 @@
-"""The file's words -> ours: every spelling of a category that Kineto and its kin have used."""
+"""The file's words -> ours: every spelling of a category, and of what is no row."""
 
 from __future__ import annotations
+
+from enum import IntEnum
 
 import numpy as np
 
@@ -36,6 +38,32 @@ CATEGORIES = {
     "mtia_insight": Cat.MTIA,
 }
 
+
+class Shape(IntEnum):
+    """Which arguments a category's rows have."""
+
+    OP = 0
+    CALL = 1
+    FRAME = 2
+    DEVICE = 3
+
+
+SHAPES = {
+    Cat.CPU_OP: Shape.OP,
+    Cat.USER_ANNOTATION: Shape.OP,
+    Cat.PYTHON_FUNCTION: Shape.FRAME,
+    Cat.OVERHEAD: Shape.FRAME,
+    Cat.RUNTIME: Shape.CALL,
+    Cat.DRIVER: Shape.CALL,
+    Cat.KERNEL: Shape.DEVICE,
+    Cat.GPU_MEMCPY: Shape.DEVICE,
+    Cat.GPU_MEMSET: Shape.DEVICE,
+    Cat.GPU_USER_ANNOTATION: Shape.DEVICE,
+    Cat.CUDA_SYNC: Shape.DEVICE,
+    Cat.MTIA: Shape.DEVICE,
+    Cat.OTHER: Shape.DEVICE,
+}
+
 DEVICE_CATS = (
     Cat.KERNEL,
     Cat.GPU_MEMCPY,
@@ -48,6 +76,37 @@ DEVICE_CATS = (
 # The capture's own span; it would hide every idle time.
 SPAN = "Trace"
 
+# Read, counted, and not kept as rows.
+OTHER_PHASES = {
+    "s": "flow",
+    "t": "flow",
+    "f": "flow",
+    "i": "instant",
+    "I": "instant",
+    "R": "instant",
+    "M": "metadata",
+    "C": "counter",
+    "b": "async",
+    "e": "async",
+    "n": "async",
+    "N": "object",
+    "O": "object",
+    "D": "object",
+    "P": "sample",
+    "v": "memory dump",
+    "c": "clock",
+}
+# Categories whose events are never rows, whatever their phase.
+OTHER_CATEGORIES = {
+    "ac2g": "flow",
+    "fwdbwd": "flow",
+    "async": "flow",  # 2021
+    "async_cpu_to_gpu": "flow",  # 2022
+    "async_gpu": "flow",
+    "cpu_instant_event": "instant",
+    SPAN: "trace span",
+}
+
 # 2021 wrote record_function ranges as operators; these came with PyTorch itself.
 ANNOTATIONS_2021 = ("ProfilerStep#", "enumerate(DataLoader)#", "Optimizer.")
 
@@ -57,3 +116,8 @@ def table(*cats: Cat) -> Bool:
     mask = np.zeros(len(Cat), np.bool_)
     mask[list(cats)] = True
     return mask
+
+
+def unknown(word: str) -> str:
+    """How the coverage counts the rows of a category that is not among these."""
+    return f"unknown category {word[:40]!r}"

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
-import pickle
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import prod
-from typing import IO, Any, BinaryIO
+from operator import attrgetter
+from threading import Thread
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from detector.kineto.categories import DEVICE_CATS
-from detector.kineto.decode import Group
-from detector.kineto.events import NO_TEXT, SHAPES, Shape
-from detector.kineto.store import ROWS, Store
-from detector.trace import Cat, Int32, Int64, Track
+from detector.kineto.arguments import ARGUMENTS, Argument, Kind
+from detector.kineto.categories import DEVICE_CATS, SHAPES, Shape
+from detector.kineto.scanner import Scanned
+from detector.kineto.store import Store
+from detector.trace import Int32, Int64, Track
+
+if TYPE_CHECKING:
+    from detector.kineto.decode import Group
 
 Columns = dict[str, npt.NDArray[Any]]
 
@@ -42,6 +45,7 @@ DTYPES: dict[str, Any] = {
 }
 _INT64 = (1 << 63) - 1
 _UNSIGNED_MINUS_ONE = 0xFFFFFFFF  # Kineto writes stream -1 as uint32
+_OLD_SPELLINGS = (("external_id", "external_id_2021"), ("dims", "dims_2022"))
 
 
 class Interner(dict[Any, int]):
@@ -64,35 +68,65 @@ class _Threads(dict[Any, int]):
 
 
 class Builder:
-    """Collects groups; ``finish`` gives whole columns."""
+    """Collects rows, each shape's apart; ``finish`` gives whole columns."""
 
     def __init__(self) -> None:
         self.names = Interner()
         self._texts = Interner()  # JSON of shapes and types, as bytes
         self._tracks = Interner()
         self._threads: dict[tuple[int | str, bool], _Threads] = {}
-        self._stores: dict[tuple[Cat, str], Store] = {}
-        self._rows: dict[Cat, int] = defaultdict(int)
+        self._stores: dict[tuple[Shape, str], Store] = {}
+        self._rows: dict[Shape, int] = dict.fromkeys(Shape, 0)
 
     def add(self, group: Group) -> None:
         """Append the rows of one category of one block."""
-        events, cat = group.events, group.cat
-        names = self.names
-        self._put(cat, "start", group.start)
-        self._put(cat, "dur", group.dur)
-        self._put(cat, "name", _int32([names[e.name] for e in events]))
-        self._put(cat, "track", _int32(self._track_numbers(events, cat in DEVICE_CATS)))
-        shape = SHAPES.get(cat, Shape.DEVICE)
-        if shape is not Shape.FRAME:
-            for key, values in self._arguments(shape, [e.args for e in events]):
-                self._put(cat, key, values)
-        self._rows[cat] += len(events)
+        events, names = group.events, self.names
+        columns: Columns = {
+            "start": group.start,
+            "dur": group.dur,
+            "cat": np.full(len(events), group.cat, np.int8),
+            "name": _int32([names[e.name] for e in events]),
+            "track": _int32(self._track_numbers(events, group.cat in DEVICE_CATS)),
+        }
+        shape = SHAPES[group.cat]
+        wanted = [argument for argument in ARGUMENTS if shape in argument.shapes]
+        if wanted:
+            args = [e.args for e in events]
+            for argument in wanted:
+                values = self._values(argument, list(map(attrgetter(argument.field), args)))
+                if values is not None:
+                    columns[argument.field] = values
+        self._put(shape, columns)
 
-    def _put(self, cat: Cat, key: str, values: npt.NDArray[Any], first: int | None = None) -> None:
-        store = self._stores.get((cat, key))
-        if store is None:
-            store = self._stores[cat, key] = Store(DTYPES[key])
-        store.put(self._rows[cat] if first is None else first, values)
+    def add_scanned(self, block: Scanned) -> None:
+        """Append the rows of one block that was scanned; its numbers of texts are its own."""
+        names = _int32([*map(self.names.__getitem__, block.names), -1])
+        texts = _int32([*map(self._texts.__getitem__, block.texts), -1])
+        tracks = _int32([*map(self._tracks.__getitem__, block.tracks), -1])
+        own = dict.fromkeys(("name", "collective", "group"), names)
+        own |= {"dims": texts, "dims_2022": texts, "types": texts, "track": tracks}
+        for shape, columns in block.rows.items():
+            mine = {
+                key: own[key][values] if key in own else values for key, values in columns.items()
+            }
+            self._put(shape, mine)
+
+    def _put(self, shape: Shape, columns: Columns) -> None:
+        """Append rows; a column that none of them has may be missing."""
+        for key, old in _OLD_SPELLINGS:
+            if old in columns:
+                values = columns.pop(old)
+                new = columns.get(key, values)
+                columns[key] = np.where(new == -1, values, new)
+        if "stream" in columns:
+            stream = columns["stream"]
+            columns["stream"] = np.where(stream == _UNSIGNED_MINUS_ONE, -1, stream)
+        for key, values in columns.items():
+            store = self._stores.get((shape, key))
+            if store is None:
+                store = self._stores[shape, key] = Store(DTYPES[key])
+            store.put(self._rows[shape], values)
+        self._rows[shape] += len(columns["start"])
 
     def _track_numbers(self, events: list[Any], is_device: bool) -> list[int]:
         pids = {e.pid for e in events}
@@ -107,119 +141,57 @@ class Builder:
             self._threads[pid, is_device] = _Threads(self._tracks, pid, is_device)
         return self._threads[pid, is_device]
 
-    def _arguments(self, shape: Shape, args: list[Any]) -> list[tuple[str, Any]]:
-        """The columns that this shape has and these rows use."""
-        columns: list[tuple[str, Int64 | None]] = []
-        ids = [a.external_id for a in args]
-        if shape is not Shape.OP:
-            if -1 in ids:
-                ids = [a.external_id_2021 if i == -1 else i for i, a in zip(ids, args, strict=True)]
-            columns.append(("correlation", integers([a.correlation for a in args])))
-            columns.append(("bytes", _present([a.bytes for a in args])))
-        columns.append(("external_id", integers(ids)))
-        if shape is Shape.OP:
-            columns.append(("sequence", _present([a.sequence for a in args])))
-            columns += self._shapes(args)
-        if shape is Shape.DEVICE:
-            columns.append(("device", integers([a.device for a in args])))
-            stream = integers([a.stream for a in args])
-            columns.append(("stream", np.where(stream == _UNSIGNED_MINUS_ONE, -1, stream)))
-            columns.append(("blocks", _volumes([a.grid for a in args])))
-            columns.append(("threads", _volumes([a.block for a in args])))
-        if shape is not Shape.CALL:
-            columns.append(("collective", self._words([a.collective for a in args])))
-            columns.append(("group", self._words([a.group for a in args])))
-            columns.append(("msg_elems", _present([a.msg_elems for a in args])))
-        return [(key, values) for key, values in columns if values is not None]
-
-    def _shapes(self, args: list[Any]) -> list[tuple[str, Any]]:
-        dims = [a.dims for a in args]
-        if dims.count(NO_TEXT) == len(dims):
-            dims = [a.dims_2022 for a in args]
-        return [("dims", self._json(dims)), ("types", self._json([a.types for a in args]))]
-
-    def _json(self, raws: list[Any]) -> Int64 | None:
-        if raws.count(NO_TEXT) == len(raws):
-            return None
+    def _values(self, argument: Argument, values: list[Any]) -> npt.NDArray[Any] | None:
+        """One argument of some rows as numbers; None where no row has it."""
+        if argument.kind is Kind.INTEGER:
+            return None if values.count(-1) == len(values) else integers(values)
+        if argument.kind is Kind.VOLUME:
+            return None if values.count(None) == len(values) else _volumes(values)
+        if argument.kind is Kind.WORD:
+            names = self.names
+            if values.count(None) == len(values):
+                return None
+            return _int32([-1 if v is None else names[str(v)] for v in values])
         texts = self._texts
-        return np.array([texts[bytes(r)] if r is not NO_TEXT else -1 for r in raws])
-
-    def _words(self, words: list[Any]) -> Int64 | None:
-        if words.count(None) == len(words):
-            return None
-        names = self.names
-        return np.array([-1 if w is None else names[str(w)] for w in words])
-
-    def send(self, out: BinaryIO) -> None:
-        """Write all rows for another builder to ``extend`` itself by."""
-        words = list(self.names), list(self._texts), list(self._tracks)
-        sizes = {key: len(store) for key, store in self._stores.items()}
-        pickle.dump((*words, dict(self._rows), sizes), out)
-        for store in self._stores.values():
-            for _, values in store.drain():
-                out.write(values.data)
-
-    def extend(self, sent: Any, rows: IO[bytes]) -> None:
-        """Append the rows of another builder; ``sent`` is what it pickled, ``rows`` go on there.
-
-        Raises EOFError where they break off.
-        """
-        names, texts, tracks, counts, sizes = sent
-        name = _int32([self.names[word] for word in names] + [-1])
-        text = _int32([self._texts[word] for word in texts] + [-1])
-        track = _int32([self._tracks[key] for key in tracks] + [-1])
-        renumber = dict.fromkeys(("name", "collective", "group"), name)
-        renumber |= {"dims": text, "types": text, "track": track}
-        for (cat, key), size in sizes.items():
-            self._receive(cat, key, size, rows, renumber.get(key))
-        for cat, count in counts.items():
-            self._rows[cat] += count
-
-    def _receive(
-        self, cat: Cat, key: str, size: int, rows: IO[bytes], renumber: Int32 | None
-    ) -> None:
-        first = self._rows[cat]
-        for at in range(0, size, ROWS):
-            values = np.empty(min(ROWS, size - at), DTYPES[key])
-            if rows.readinto(values.data.cast("B")) < values.nbytes:  # type: ignore[attr-defined]
-                raise EOFError
-            self._put(cat, key, values if renumber is None else renumber[values], first + at)
+        raws = list(map(bytes, values))  # empty where there is none
+        return _int32([texts[raw] if raw else -1 for raw in raws]) if any(raws) else None
 
     def times(self) -> Columns:
-        """Start, duration and category of every row: category by category, as in the file."""
-        counts = list(self._rows.values())
-        columns = {"cat": np.repeat(np.array(list(self._rows), np.int8), counts)}
-        for key in ("start", "dur"):
-            column = columns[key] = np.empty(sum(counts), DTYPES[key])
+        """Start, duration and category of every row: shape by shape, as in the file."""
+        columns: Columns = {}
+        for key in ("start", "dur", "cat"):
+            column = columns[key] = np.empty(sum(self._rows.values()), DTYPES[key])
             for first, values in self._drain(key):
                 column[first : first + len(values)] = values
         return columns
 
     def _drain(self, key: str) -> Iterator[tuple[int, npt.NDArray[Any]]]:
         at = 0
-        for cat, rows in self._rows.items():
-            store = self._stores.pop((cat, key), None)
+        for shape, rows in self._rows.items():
+            store = self._stores.pop((shape, key), None)
             for first, values in store.drain() if store is not None else ():
                 yield at + first, values
             at += rows
 
     def finish(self, order: Int64) -> tuple[Columns, tuple[str, ...], tuple[Track, ...]]:
-        """The other columns, their rows those of ``times`` in this order; names; tracks."""
+        """The other columns, their rows those of ``times`` in this order; names; tracks.
+
+        Names and tracks are numbered in the order in which the rows first use them.
+        """
         place = np.full(sum(self._rows.values()), -1, np.int32)
         place[order] = np.arange(len(order), dtype=np.int32)
-        columns = {
-            key: self._placed(key, place, len(order))
-            for key in DTYPES
-            if key not in ("start", "dur", "cat")
-        }
+        keys = [key for key in DTYPES if key not in ("start", "dur", "cat")]
+        columns = by_two(lambda key: self._placed(key, place, len(order)), keys)
         if self._texts:
             texts = _int32([self.names[_plain(raw)] for raw in self._texts] + [-1])
             columns["dims"], columns["types"] = texts[columns["dims"]], texts[columns["types"]]
-        return columns, tuple(self.names), _tracks(list(self._tracks), columns)
+        names = _renumber(columns, ("name", "collective", "group", "dims", "types"), self.names)
+        tracks = _renumber(columns, ("track",), self._tracks)
+        return columns, tuple(names), _tracks(tracks, columns)
 
     def _placed(self, key: str, place: Int32, total: int) -> npt.NDArray[Any]:
         """One column, scattered to its final order; without values it costs no memory."""
-        if not any((cat, key) in self._stores for cat in self._rows):
+        if not any((shape, key) in self._stores for shape in Shape):
             return np.broadcast_to(np.array(-1, DTYPES[key]), (total,))
         column = np.full(total, -1, DTYPES[key])
         for first, values in self._drain(key):
@@ -230,17 +202,64 @@ class Builder:
         return column
 
 
+def by_two(function: Callable[[str], npt.NDArray[Any]], keys: list[str]) -> Columns:
+    """{key: function(key)}, by two threads: numpy lets go of the interpreter lock."""
+    found: Columns = {}
+    pending = iter(keys)
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for key in pending:
+                found[key] = function(key)
+        except BaseException as error:  # noqa: BLE001 - raised again below
+            errors.append(error)
+
+    helper = Thread(target=work)
+    helper.start()
+    work()
+    helper.join()
+    for error in errors:
+        raise error
+    return found
+
+
+def _renumber(columns: Columns, keys: tuple[str, ...], values: Interner) -> list[Any]:
+    """Number what these columns index anew, by first use; returns it in that order."""
+    new = np.full(len(values) + 1, -1, np.int32)
+    used = 0
+    for key in keys:
+        column = columns[key]
+        if not column.strides[0]:
+            continue
+        first = np.full(len(new), len(column), np.int32)
+        first[column[::-1]] = np.arange(len(column) - 1, -1, -1, dtype=np.int32)
+        first[-1] = len(column)
+        first[new >= 0] = len(column)
+        fresh = np.flatnonzero(first < len(column))
+        new[fresh[np.argsort(first[fresh])]] = np.arange(used, used + len(fresh))
+        used += len(fresh)
+        columns[key] = new[column]
+    rank = new.tolist()
+    ordered: list[Any] = [None] * used
+    for value, number in values.items():
+        if rank[number] >= 0:
+            ordered[rank[number]] = value
+    return ordered
+
+
 def _tracks(keys: list[tuple[str, str, bool]], columns: Columns) -> tuple[Track, ...]:
     """Tracks with their device and stream: the rows' own, else what pid and tid say."""
     rows = np.flatnonzero(columns["device"] >= 0)
-    track = columns["track"][rows]
-    devices = dict(zip(track.tolist(), columns["device"][rows].tolist(), strict=True))
-    streams = dict(zip(track.tolist(), columns["stream"][rows].tolist(), strict=True))
+    last = np.full(len(keys), -1)
+    last[columns["track"][rows]] = rows
     tracks = [
-        Track(pid, tid, True, devices.get(i, number(pid)), streams.get(i, number(tid)))
-        if is_device
-        else Track(pid, tid, False)
-        for i, (pid, tid, is_device) in enumerate(keys)
+        Track(pid, tid, is_device)
+        if not is_device
+        else Track(pid, tid, True, number(pid), number(tid))
+        if row < 0
+        else Track(pid, tid, True, *(int(columns[key][row]) for key in ("device", "stream")))
+        for row, (pid, tid, is_device) in zip(last.tolist(), keys, strict=True)
     ]
     on_device = np.array([t.is_device for t in tracks], np.bool_)[columns["track"]]
     for key in ("device", "stream"):
@@ -287,14 +306,8 @@ def integer(value: Any) -> int:
     return number if abs(number) <= _INT64 else -1
 
 
-def _present(values: list[Any]) -> Int64 | None:
-    return None if values.count(-1) == len(values) else integers(values)
-
-
-def _volumes(sizes: list[Any]) -> Int64 | None:
-    """Products of grid or block sizes; None where no row has one."""
-    if sizes.count(None) == len(sizes):
-        return None
+def _volumes(sizes: list[Any]) -> Int64:
+    """Products of grid or block sizes."""
     try:
         return integers([x * y * z for x, y, z in sizes])
     except (TypeError, ValueError):

@@ -13,7 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from detector.kineto import events as kinds
-from detector.kineto.categories import ANNOTATIONS_2021, CATEGORIES
+from detector.kineto.categories import (
+    ANNOTATIONS_2021,
+    CATEGORIES,
+    OTHER_CATEGORIES,
+    unknown,
+)
 from detector.trace import Cat, Int64
 
 # Beyond this many microseconds a float64 is coarser than half a nanosecond.
@@ -125,11 +130,11 @@ def _decode_by_phase(level: int, text: _Text) -> Decoded | None:
         if type(event) is not complete:
             decoded.other[others[type(event)]] += 1
             continue
-        event.args.tidy()
+        kinds.tidy(event.args)
         sorted_out[event.cat].append(event)
     for word, members in sorted_out.items():
-        if word in kinds.OTHER_CATEGORIES:
-            decoded.other[kinds.OTHER_CATEGORIES[word]] += len(members)
+        if word in OTHER_CATEGORIES:
+            decoded.other[OTHER_CATEGORIES[word]] += len(members)
         elif not _add(decoded, word, members, level):
             return None
     return decoded
@@ -141,13 +146,18 @@ def _add(decoded: Decoded, word: str, members: list[Any], level: int) -> bool:
     if start is None:
         return False
     dur = to_ns(np.fromiter([e.dur for e in members], np.float64, len(members)))
-    decoded.groups += by_category(word, members, start, dur)
-    if word not in CATEGORIES:
-        decoded.other[f"unknown category {word[:40]!r}"] += len(members)
+    keep(decoded, word, members, start, dur)
     return True
 
 
-def by_category(word: str, members: list[Any], start: Int64, dur: Int64) -> list[Group]:
+def keep(decoded: Decoded, word: str, members: list[Any], start: Int64, dur: Int64) -> None:
+    """Add the events of one category, whatever it is."""
+    decoded.groups += _by_cat(word, members, start, dur)
+    if word not in CATEGORIES:
+        decoded.other[unknown(word)] += len(members)
+
+
+def _by_cat(word: str, members: list[Any], start: Int64, dur: Int64) -> list[Group]:
     """One group; two for 2021's operators, among which are annotations."""
     if word != "Operator":
         return [Group(CATEGORIES.get(word, Cat.OTHER), members, start, dur)]

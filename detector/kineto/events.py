@@ -5,134 +5,55 @@ The tag is ``cat``: the decoder then makes no object for a flow, and no argument
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Any, Literal
 
 import msgspec
 
-from detector.kineto.categories import CATEGORIES, SPAN
-from detector.trace import Cat
+from detector.kineto.arguments import ARGUMENTS, Argument, Kind
+from detector.kineto.categories import (
+    CATEGORIES,
+    OTHER_CATEGORIES,
+    OTHER_PHASES,
+    SHAPES,
+)
 
 NO_TEXT = msgspec.Raw(b"")
 _Words = dict[str, type[msgspec.Struct]]
 
 
-class Shape(Enum):
-    """Which arguments a category's rows have."""
-
-    OP = "op"
-    CALL = "call"
-    FRAME = "frame"
-    DEVICE = "device"
-
-
-SHAPES = {
-    Cat.CPU_OP: Shape.OP,
-    Cat.USER_ANNOTATION: Shape.OP,
-    Cat.PYTHON_FUNCTION: Shape.FRAME,
-    Cat.OVERHEAD: Shape.FRAME,
-    Cat.RUNTIME: Shape.CALL,
-    Cat.DRIVER: Shape.CALL,
-}  # every other: Shape.DEVICE
-
-
-class OpArgs(msgspec.Struct, frozen=True, gc=False):
-    external_id: Any = msgspec.field(default=-1, name="External id")
-    dims: msgspec.Raw = msgspec.field(default=NO_TEXT, name="Input Dims")
-    dims_2022: msgspec.Raw = msgspec.field(default=NO_TEXT, name="Input dims")
-    types: msgspec.Raw = msgspec.field(default=NO_TEXT, name="Input type")
-    sequence: Any = msgspec.field(default=-1, name="Sequence number")
-    collective: str | None = msgspec.field(default=None, name="Collective name")
-    group: str | None = msgspec.field(default=None, name="Process Group Name")
-    msg_elems: Any = msgspec.field(default=-1, name="In msg nelems")
-
-
-class CallArgs(msgspec.Struct, frozen=True, gc=False):
-    external_id: Any = msgspec.field(default=-1, name="External id")
-    external_id_2021: Any = msgspec.field(default=-1, name="external id")
-    correlation: Any = -1
-    bytes: Any = -1  # ROCm's copies and allocations
-
-
-class DeviceArgs(msgspec.Struct, frozen=True, gc=False):
-    external_id: Any = msgspec.field(default=-1, name="External id")
-    external_id_2021: Any = msgspec.field(default=-1, name="external id")
-    correlation: Any = -1
-    device: Any = -1
-    stream: Any = -1
-    bytes: Any = -1
-    grid: list[int] | None = None
-    block: list[int] | None = None
-    collective: str | None = msgspec.field(default=None, name="Collective name")
-    group: str | None = msgspec.field(default=None, name="Process Group Name")
-    msg_elems: Any = msgspec.field(default=-1, name="In msg nelems")
-
-
-class AnyArgs(msgspec.Struct, gc=False):
-    """Of any category, in either spelling; ids as the file has them."""
-
-    external_id: Any = msgspec.field(default=-1, name="External id")
-    external_id_2021: Any = msgspec.field(default=-1, name="external id")
-    correlation: Any = -1
-    device: Any = -1
-    stream: Any = -1
-    bytes: Any = -1
-    grid: Any = None
-    block: Any = None
-    dims: msgspec.Raw = msgspec.field(default=NO_TEXT, name="Input Dims")
-    dims_2022: msgspec.Raw = msgspec.field(default=NO_TEXT, name="Input dims")
-    types: msgspec.Raw = msgspec.field(default=NO_TEXT, name="Input type")
-    sequence: Any = msgspec.field(default=-1, name="Sequence number")
-    collective: Any = msgspec.field(default=None, name="Collective name")
-    group: Any = msgspec.field(default=None, name="Process Group Name")
-    msg_elems: Any = msgspec.field(default=-1, name="In msg nelems")
-
-    def tidy(self) -> None:
-        """Make it hold what the typed arguments would."""
-        self.grid, self.block = _sizes(self.grid), _sizes(self.block)
-
-
-def _sizes(value: Any) -> list[int] | None:
-    return value if isinstance(value, list) and all(type(v) is int for v in value) else None
-
-
-_ARGS: dict[Shape, type[msgspec.Struct] | None] = {
-    Shape.OP: OpArgs,
-    Shape.CALL: CallArgs,
-    Shape.FRAME: None,
-    Shape.DEVICE: DeviceArgs,
+_TYPES: dict[Kind, tuple[Any, Any]] = {  # type, and what stands for none
+    Kind.INTEGER: (Any, -1),
+    Kind.VOLUME: (list[int] | None, None),
+    Kind.WORD: (str | None, None),
+    Kind.TEXT: (msgspec.Raw, NO_TEXT),
 }
 
-# Read, counted, and not kept as rows.
-OTHER_PHASES = {
-    "s": "flow",
-    "t": "flow",
-    "f": "flow",
-    "i": "instant",
-    "I": "instant",
-    "R": "instant",
-    "M": "metadata",
-    "C": "counter",
-    "b": "async",
-    "e": "async",
-    "n": "async",
-    "N": "object",
-    "O": "object",
-    "D": "object",
-    "P": "sample",
-    "v": "memory dump",
-    "c": "clock",
+
+def _struct(name: str, arguments: list[Argument], exact: bool) -> type[msgspec.Struct]:
+    fields = []
+    for argument in arguments:
+        kind, none = _TYPES[argument.kind]
+        loose = not exact and argument.kind is not Kind.TEXT
+        default = msgspec.field(default=none, name=argument.key)
+        fields.append((argument.field, Any if loose else kind, default))
+    return msgspec.defstruct(name, fields, frozen=exact, gc=False)
+
+
+_ARGS = {
+    shape: _struct(f"Args{shape}", [a for a in ARGUMENTS if shape in a.shapes], exact=True)
+    for shape in {s for a in ARGUMENTS for s in a.shapes}
 }
-# Categories whose events are never rows, whatever their phase.
-OTHER_CATEGORIES = {
-    "ac2g": "flow",
-    "fwdbwd": "flow",
-    "async": "flow",  # 2021
-    "async_cpu_to_gpu": "flow",  # 2022
-    "async_gpu": "flow",
-    "cpu_instant_event": "instant",
-    SPAN: "trace span",
-}
+# Of any category, in either spelling; values as the file has them.
+AnyArgs = _struct("AnyArgs", list(ARGUMENTS), exact=False)
+_VOLUMES = [a.field for a in ARGUMENTS if a.kind is Kind.VOLUME]
+
+
+def tidy(args: Any) -> None:
+    """Make it hold what the typed arguments would."""
+    for field in _VOLUMES:
+        sizes = getattr(args, field)
+        if not isinstance(sizes, list) or not all(type(size) is int for size in sizes):
+            setattr(args, field, None)
 
 
 class AnyEvent(msgspec.Struct, gc=False):
@@ -142,14 +63,14 @@ class AnyEvent(msgspec.Struct, gc=False):
     cat: str
     pid: int | str
     tid: int | str
-    args: AnyArgs
+    args: Any
 
 
 def by_category(time: type) -> tuple[_Words, dict[type, str]]:
     """Structs by the category they hold, and what the others count as. ``ts`` is a ``time``."""
     kinds: _Words = {}
     for word, cat in CATEGORIES.items():
-        args = _ARGS[SHAPES.get(cat, Shape.DEVICE)]
+        args = _ARGS.get(SHAPES[cat])
         fields = _fields(time, phase=True)
         if args is not None:
             fields.append(("args", args, args()))

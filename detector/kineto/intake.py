@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
-
-import msgspec
+from typing import TYPE_CHECKING, Any
 
 from detector.errors import TraceError
-from detector.kineto import tolerant
 from detector.kineto.blocks import Blocks
 from detector.kineto.columns import Builder
-from detector.kineto.decode import Decoded, Decoders
 from detector.kineto.limits import Limits
-from detector.kineto.repair import salvage
+from detector.kineto.scanner import Scanner
+
+if TYPE_CHECKING:
+    from detector.kineto.decode import Decoded, Decoders
+
+_AFTER = re.compile(rb'\s*(?:,\s*"|\}|\Z)')  # what may follow the end of the array
 
 
 @dataclass
@@ -30,17 +32,6 @@ class Counts:
     closed: bool = False  # the array's end was seen
     tail: bytes = b""  # what stands behind it
 
-    def extend(self, later: Counts) -> None:
-        """Add what follows in the file."""
-        self.repaired.update(later.repaired)
-        self.dropped.update(later.dropped)
-        self.other.update(later.other)
-        self.pairs += later.pairs
-        self.events += later.events
-        self.lost_bytes += later.lost_bytes
-        self.closed = self.closed or later.closed
-        self.tail += later.tail
-
 
 class Intake:
     """Takes one block after the other."""
@@ -49,28 +40,55 @@ class Intake:
         self.blocks = blocks
         self.builder = Builder()
         self.counts = Counts()
-        self._decoders = Decoders()
+        self._scanner = Scanner()
+        self._decoders: Decoders | None = None
         self._limit = limits.max_events
         self._path = path
 
     def take(self, block: memoryview, last: bool) -> None:
-        """One block: fast where it is intact, event by event where it is not."""
-        if last:
-            self._salvage(bytes(block), last)
-        else:
-            try:
-                decoded = self._decoders.decode(block)
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                self._salvage(bytes(block[1:-1]), last)
-            else:
-                self.counts.events += decoded.count
-                self.add(decoded)
-        self.check()
+        """One block: fast where it is intact, event by event where it is not.
 
-    def check(self) -> None:
-        """Raises TraceError where there are more events than the limit."""
+        The last may end in the middle of an event, and reach past the end of the array.
+        """
+        if not self._scan(block, last) and (last or not self._decode(block)):
+            self._salvage(bytes(block[1:] if last else block[1:-1]), last)
         if self.counts.events > self._limit:
             raise TraceError(f"{self._path}: more than {self._limit} events (max_events)")
+
+    def _scan(self, block: memoryview, last: bool) -> bool:
+        scanned = self._scanner.scan(block)
+        if scanned is None:
+            return False
+        tail = bytes(block[scanned.used :])
+        if (tail and not last) or not (_AFTER.match(tail) and tail.isascii()):
+            return False
+        self.counts.events += scanned.count
+        self.counts.other.update(scanned.other)
+        self.builder.add_scanned(scanned)
+        if last:
+            self.counts.closed = True
+            self.blocks.end(tail)
+        return True
+
+    def _decode(self, block: memoryview) -> bool:
+        # Imported where it is needed: a file that the scanner takes is read before this is.
+        import msgspec
+
+        from detector.kineto import decode
+
+        if self._decoders is None:
+            self._decoders = decode.Decoders()
+        try:
+            decoded = self._decoders.decode(block)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return False
+        self.counts.events += decoded.count
+        self.add(decoded)
+        return True
+
+    def release(self) -> None:
+        """Give back the memory that only reading needs."""
+        self._scanner = Scanner()
 
     def add(self, decoded: Decoded) -> None:
         """Keep the rows of one block."""
@@ -79,6 +97,9 @@ class Intake:
             self.builder.add(group)
 
     def _salvage(self, block: bytes, last: bool) -> None:
+        from detector.kineto import tolerant
+        from detector.kineto.repair import salvage
+
         counts = self.counts
         saved = salvage(block, last)
         counts.repaired.update(saved.repaired)

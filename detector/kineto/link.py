@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from detector.kineto import scanner
 from detector.kineto.categories import table
 from detector.kineto.columns import Columns
 from detector.trace import DEVICE_WORK, HOST_CATS, Bool, Cat, Int8, Int32, Int64
@@ -56,16 +57,25 @@ def _latest_before(starts: Int64, when: Int64, first: Int64, last: Int64) -> Int
     return low
 
 
-def parents(c: Columns) -> Int32:
+def parents(c: Columns, tracks: int) -> Int32:
     """Row of the innermost event around each host event on its thread; -1 at the top.
 
     An event around another begins before it (or with it, and is longer) and ends no more than
-    TOLERANCE before its end. Found by jumping: whoever is rejected as a parent hands on its own.
+    TOLERANCE before its end.
     """
-    parent = np.full(len(c["start"]), -1, np.int32)
-    rows = np.flatnonzero(_IS_HOST[c["cat"]]).astype(np.int32)
+    on_host = _IS_HOST[c["cat"]]
+    parent = np.full(len(on_host), -1, np.int32)
+    if scanner.COMPILED:
+        scanner.parents(c["start"], c["dur"], c["track"], on_host, parent, tracks, TOLERANCE)
+    else:
+        _jump(c, np.flatnonzero(on_host).astype(np.int32), parent)
+    return parent
+
+
+def _jump(c: Columns, rows: Int32, parent: Int32) -> None:
+    """Found by jumping: whoever is rejected as a parent hands on its own."""
     if not len(rows):
-        return parent
+        return
     track = c["track"][rows]
     order = np.argsort(_narrow(track), kind="stable")
     rows, track = rows[order], track[order]
@@ -88,7 +98,6 @@ def parents(c: Columns) -> Int32:
     else:
         _climb(candidate, start, end, first)
     parent[rows] = np.where(candidate >= 0, rows[candidate], -1)
-    return parent
 
 
 def _narrow(track: Int32) -> npt.NDArray[Any]:
@@ -147,10 +156,12 @@ def _named(c: Columns, rows: Int64) -> Int32:
 
 
 def _around(cat: Int8, parent: Int32, rows: Int64) -> Int32:
-    """The nearest cpu_op above each row."""
-    above = parent[rows].copy()
+    """The nearest cpu_op above each row, by leaps that double: stacks may be deep."""
+    if not len(rows):
+        return np.zeros(0, np.int32)
+    above = parent.copy()
     active = np.flatnonzero((above >= 0) & (cat[above] != Cat.CPU_OP))
     while len(active):
-        above[active] = parent[above[active]]
+        above[active] = above[above[active]]
         active = active[(above[active] >= 0) & (cat[above[active]] != Cat.CPU_OP)]
-    return above
+    return above[rows]

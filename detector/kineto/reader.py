@@ -10,16 +10,18 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from detector.errors import TraceError
-from detector.kineto import link, metadata, pairs, tolerant
+from detector.kineto import link, metadata
 from detector.kineto.blocks import Blocks
+from detector.kineto.categories import table
 from detector.kineto.clean import clip_overlaps, time_order
 from detector.kineto.columns import Columns
-from detector.kineto.halves import Lost, Second, begin
 from detector.kineto.intake import Intake
 from detector.kineto.limits import Limits
 from detector.kineto.steps import find_steps
 from detector.kineto.stream import Stream, open_source
 from detector.trace import DEVICE_WORK, Cat, Coverage, Source, Trace, Track
+
+_IS_WORK = table(*DEVICE_WORK)
 
 
 def read(
@@ -34,23 +36,19 @@ def read(
     line that names the file and the cause, where nothing of the file can be read as a trace.
     """
     file, name = open_source(path)
+    stream = Stream(file, name, limits, progress)
     try:
-        with begin(file, path, limits) as second:
-            reading = _Reading(Stream(file, name, limits, progress), limits)
-            try:
-                reading.run(second)
-            except Lost:
-                file.seek(0)
-                reading = _Reading(Stream(file, name, limits, progress), limits)
-                reading.run(None)
+        reading = _Reading(stream, limits)
+        reading.run()
         return reading.trace()
     finally:
+        stream.close()
         if file is not path:
             file.close()
 
 
 class _Reading:
-    """One way through the file: to its end, or up to where the second process began."""
+    """One way through the file."""
 
     def __init__(self, stream: Stream, limits: Limits) -> None:
         self.stream = stream
@@ -58,22 +56,11 @@ class _Reading:
         self.intake = Intake(self.blocks, limits, stream.path)
         self.counts = self.intake.counts
 
-    def run(self, second: Second | None) -> None:
-        """Take in the events. Raises Lost where the second process failed this one."""
+    def run(self) -> None:
+        """Take in the events."""
         for block, last in self.blocks:
             self.intake.take(block, last)
-            if second is not None and self.stream.size == second.after:
-                if second.began() == self.blocks.held:
-                    self._join(second)
-                    return
-                second = None  # what it guessed is not where an event begins
         self.counts.tail = self.blocks.tail
-
-    def _join(self, second: Second) -> None:
-        self.blocks.skip()  # hashed, while the other process parses it
-        self.counts.extend(second.counts(self.stream.size))
-        self.intake.check()
-        second.columns(self.intake.builder)
 
     def trace(self) -> Trace:
         counts, path = self.counts, self.stream.path
@@ -84,6 +71,8 @@ class _Reading:
         if not counts.closed:
             counts.repaired["no closing bracket"] += 1
         if counts.pairs:
+            from detector.kineto import pairs, tolerant
+
             joined = pairs.join(counts.pairs, counts.repaired)
             self.intake.add(tolerant.convert(joined, counts.repaired, counts.dropped)[0])
         return self._finish()
@@ -97,10 +86,15 @@ class _Reading:
         return "JSON without traceEvents" if head.startswith(b"{") else "not JSON"
 
     def _columns(self) -> tuple[Columns, tuple[str, ...], tuple[Track, ...]]:
-        times = self.intake.builder.times()
+        builder = self.intake.builder
+        self.blocks.release()
+        self.intake.release()
+        times = builder.times()
         order = time_order(times, self.counts.repaired, self.counts.dropped)
-        columns, names, tracks = self.intake.builder.finish(order)
-        columns |= {key: column[order] for key, column in times.items()}
+        columns, names, tracks = builder.finish(order)
+        for key in list(times):
+            columns[key] = times.pop(key)[order]
+        del order
         if clip_overlaps(columns, self.counts.repaired):
             order = time_order(columns, self.counts.repaired, self.counts.dropped)
             columns = {key: column[order] for key, column in columns.items()}
@@ -110,7 +104,7 @@ class _Reading:
         stream = self.stream
         columns, names, tracks = self._columns()
         launch = link.launches(columns)
-        parent = link.parents(columns)
+        parent = link.parents(columns, len(tracks))
         op = link.ops(columns, launch, parent)
         values, whole = metadata.parse(self.blocks.header, self.counts.tail)
         if not whole:
@@ -137,8 +131,8 @@ class _Reading:
         )
 
     def _coverage(self, c: Columns, launch: Any, op: Any) -> Coverage:
-        work = np.isin(c["cat"], DEVICE_WORK)
-        count = int(work.sum())
+        work = np.flatnonzero(_IS_WORK[c["cat"]])
+        count = len(work)
         intact = 1 - self.counts.lost_bytes / max(1, self.stream.size)
         # A cut gz lacks at least its trailer; how much more, nothing tells.
         missing = 8 if self.stream.broken == "truncated gz" else 0

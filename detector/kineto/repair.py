@@ -30,6 +30,8 @@ _BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{\]}]', re.DOTALL)
 # Failed parses may look at this many times the block's length in all; then the rest is given up.
 _EFFORT = 64
 _RECURSION = 16 << 10  # what a parse that ends in too deep nesting counts for
+# An event that is intact as far as the block goes may go on behind it; if longer, it is damaged.
+_LONGEST = 16 << 20
 
 
 class Fraction(str):
@@ -68,6 +70,7 @@ class _Salvaging:
     def __init__(self, block: bytes, last: bool) -> None:
         self.out = Salvage()
         self._last = last
+        self._breaks_off = False  # what was parsed last, at the end of the text
         self._text = self._decoded(block)
         self._effort = _EFFORT * len(self._text) + _RECURSION
         self._json = json.JSONDecoder(parse_float=Fraction, parse_constant=self._constant)
@@ -115,6 +118,8 @@ class _Salvaging:
         if end >= 0:
             self.out.events.append(event)
             return end
+        if not self._last and self._breaks_off and len(self._text) - at < _LONGEST:
+            return -1
         found = _END.search(self._text, at) if self._effort > 0 else None
         if found is None and not self._last and self._effort > 0:
             return -1
@@ -141,10 +146,12 @@ class _Salvaging:
 
     def _parse(self, text: str, at: int = 0) -> tuple[Any, int]:
         """An object and its end; (None, -1) where there is none."""
+        self._breaks_off = False
         try:
             return self._json.raw_decode(text, at)
         except json.JSONDecodeError as error:
             self._effort -= error.pos - at
+            self._breaks_off = error.pos == len(text)
             if error.msg.startswith("Invalid control character"):
                 return self._parse_lenient(text, at)
         except (ValueError, RecursionError):  # an integer of too many digits; deep nesting

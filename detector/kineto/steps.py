@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from detector.kineto.columns import Columns
-from detector.trace import Cat, Step
+from detector.trace import Bool, Cat, Int32, Step
 
 _MARKERS = (
     re.compile(r"ProfilerStep#?\d*"),
@@ -20,19 +20,26 @@ _WARMUP_CALLS = re.compile(
     r"|hipModuleLoad|.*(?:Module|Function) Loading|cuda\w*Load\w*Module|triton_compile|.*inductor"
     r"|CompiledFxGraph|.*compile_fx|_compile"
 )
+_LOOKED_AT = 1_000  # characters of a name: real ones are shorter, hostile ones are not
 _LONGER = 1.5
 
 
 def find_steps(c: Columns, names: tuple[str, ...]) -> tuple[Step, ...]:
     """The marked steps in time order; () where the file has none. Rows must be sorted by start."""
     rows = np.flatnonzero(c["cat"] == Cat.USER_ANNOTATION)
-    used = np.unique(c["name"][rows]).tolist()
+    used = np.flatnonzero(np.bincount(c["name"][rows])).tolist()  # np.unique imports numpy.ma
     for marker in _MARKERS:
         ids = [i for i in used if marker.fullmatch(names[i])]
         if ids:
-            chosen = rows[np.isin(c["name"][rows], ids)]
+            chosen = rows[_among(c["name"][rows], ids, len(names))]
             return _mark_warmup(_distinct(c, chosen, names), c, names)
     return ()
+
+
+def _among(name: Int32, ids: list[int], names: int) -> Bool:
+    wanted = np.zeros(names, np.bool_)
+    wanted[ids] = True
+    return wanted[name]
 
 
 def _distinct(c: Columns, rows: np.ndarray, names: tuple[str, ...]) -> list[Step]:
@@ -53,8 +60,8 @@ def _mark_warmup(steps: list[Step], c: Columns, names: tuple[str, ...]) -> tuple
     """Leading steps far longer than the median of the rest, in which something was set up."""
     if len(steps) < 3:
         return tuple(steps)
-    calls = [i for i, name in enumerate(names) if _WARMUP_CALLS.match(name)]
-    when = c["start"][np.isin(c["name"], calls)]
+    calls = [i for i, name in enumerate(names) if _WARMUP_CALLS.match(name[:_LOOKED_AT])]
+    when = c["start"][_among(c["name"], calls, len(names))]
     for i, step in enumerate(steps[: len(steps) // 2]):
         rest = float(np.median([s.end - s.start for s in steps[i + 1 :]]))
         loads = np.searchsorted(when, [step.start, step.end])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain, cycle
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Semaphore, Thread
 from typing import TYPE_CHECKING, BinaryIO
 
 from detector.errors import TraceError
@@ -17,11 +18,13 @@ from detector.kineto.limits import Limits
 if TYPE_CHECKING:
     from zlib import _Decompress as _Inflater
 
-PIECE = 512 << 10  # of JSON: small pieces stay in the cache, and parse 1.5 times as fast
-# Of the file: large enough that the hashing thread is seldom waited for.
-_STORED = 4 << 20
+PIECE = 1 << 20  # of JSON: small pieces stay in the cache, and parse 1.5 times as fast
+_STORED = 2 << 20  # of the file, read at once
 _PACKED = 64 << 10  # given to zlib at once: it copies what it does not use
+_AHEAD = 2  # pieces that the working thread may be ahead
+_PATIENCE = 1.0  # seconds to wait for it at the end
 GZIP = b"\x1f\x8b"
+_Piece = bytes | memoryview
 
 
 def open_source(source: str | Path | BinaryIO) -> tuple[BinaryIO, str]:
@@ -41,6 +44,7 @@ class Stream:
 
     ``stored`` counts the bytes of the file, ``size`` the bytes of JSON. ``broken`` says why
     decompression stopped before the file did, ``unread`` how many stored bytes lie behind that.
+    ``sha256``, of the stored bytes, is there once the pieces are used up.
     """
 
     def __init__(
@@ -55,46 +59,72 @@ class Stream:
         self.size = 0
         self.broken: str | None = None
         self.unread = 0
+        self.sha256 = ""
         self._file = file
         self._limit = limits.max_bytes
         self._progress = progress
         self._total = _file_size(file)
-        self._sha = hashlib.sha256()
+        self._room = Semaphore(_AHEAD)
+        self._abandoned = False
+        self._thread: Thread | None = None
 
-    @property
-    def sha256(self) -> str:
-        """Of the stored bytes; complete once the pieces are used up."""
-        return self._sha.hexdigest()
-
-    def __iter__(self) -> Iterator[bytes | memoryview]:
+    def __iter__(self) -> Iterator[_Piece]:
         """Pieces of at most PIECE bytes, each valid until the next is asked for."""
-        stored = self._stored_pieces()
-        first = next(stored, memoryview(b""))
-        packed = first[:2] == GZIP
-        pieces = self._slices(first, stored, _PACKED if packed else PIECE)
-        for piece in self._inflate(pieces) if packed else pieces:
-            self.size += len(piece)
-            if self.size > self._limit:
-                raise TraceError(f"{self.path}: more than {self._limit} bytes of JSON (max_bytes)")
-            yield piece
+        ready: SimpleQueue[tuple[_Piece, int] | BaseException | None] = SimpleQueue()
+        self._thread = Thread(target=self._work, args=(ready,), daemon=True)
+        self._thread.start()
+        while (item := ready.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            piece, stored = item
+            if self._progress is not None and self._total:
+                self._progress(min(1.0, stored / self._total))
+            for at in range(0, len(piece), PIECE):
+                part = piece[at : at + PIECE]
+                self.size += len(part)
+                if self.size > self._limit:
+                    raise TraceError(
+                        f"{self.path}: more than {self._limit} bytes of JSON (max_bytes)"
+                    )
+                yield part
+            self._room.release()
+
+    def close(self) -> None:
+        """End the working thread, also where not all pieces were asked for."""
+        self._abandoned = True
+        self._room.release()
+        if self._thread is not None:
+            self._thread.join(_PATIENCE)  # it may be waiting for a pipe
+
+    def _work(self, ready: SimpleQueue[tuple[_Piece, int] | BaseException | None]) -> None:
+        """Read, hash and inflate, a few pieces ahead of who parses them."""
+        try:
+            stored = self._stored_pieces()
+            first = next(stored, memoryview(b""))
+            pieces = chain((first,), stored)
+            for piece in self._inflate(pieces) if first[:2] == GZIP else pieces:
+                ready.put((piece, self.stored))
+                self._room.acquire()
+                if self._abandoned:
+                    return
+            ready.put(None)
+        except BaseException as error:  # noqa: BLE001 - raised again where the pieces are used
+            ready.put(error)
 
     def _stored_pieces(self) -> Iterator[memoryview]:
-        # hashlib lets go of the interpreter lock: one thread hashes while this one parses.
-        buffers = [memoryview(bytearray(_STORED)) for _ in range(2)]
-        with ThreadPoolExecutor(1) as pool:
-            pending: Future[None] | None = None
-            while True:
-                piece = buffers[0][: self._fill(buffers[0])]
-                if pending is not None:
-                    pending.result()
-                if not piece:
-                    return
-                pending = pool.submit(self._sha.update, piece)
-                self.stored += len(piece)
-                if self._progress is not None and self._total:
-                    self._progress(min(1.0, self.stored / self._total))
-                buffers.reverse()
-                yield piece
+        from hashlib import sha256  # loads OpenSSL, while the other thread does something else
+
+        digest = sha256()
+        # One more than are on their way: what was given is not filled again before it was used.
+        buffers = cycle([memoryview(bytearray(_STORED)) for _ in range(_AHEAD + 1)])
+        for buffer in buffers:
+            piece = buffer[: self._fill(buffer)]
+            if not piece:
+                break
+            self.stored += len(piece)
+            yield piece
+            digest.update(piece)
+        self.sha256 = digest.hexdigest()
 
     def _fill(self, buffer: memoryview) -> int:
         """Read until the buffer is full: pipes give little at a time."""
@@ -117,20 +147,11 @@ class Stream:
         buffer[: len(data)] = data
         return len(data)
 
-    def _slices(
-        self, first: memoryview, rest: Iterator[memoryview], size: int
-    ) -> Iterator[memoryview]:
-        piece = first
-        while piece:
-            for at in range(0, len(piece), size):
-                yield piece[at : at + size]
-            piece = next(rest, memoryview(b""))
-
     def _inflate(self, stored: Iterator[memoryview]) -> Iterator[bytes]:
         # Members may follow one another; zeros may pad the end (both legal, gzip(1) takes them).
         member = zlib.decompressobj(wbits=31)
-        for piece in stored:
-            data: bytes | memoryview = piece
+        slices = _slices(stored)
+        for data in slices:
             while data:
                 if member.eof:
                     data = bytes(data).lstrip(b"\0")
@@ -142,7 +163,7 @@ class Stream:
                     out = member.decompress(data, PIECE)
                 except zlib.error:
                     yield from self._trickle(intact, bytes(data))
-                    self.unread += sum(map(len, stored))
+                    self.unread += sum(map(len, slices))
                     return
                 if out:
                     yield out
@@ -162,6 +183,12 @@ class Stream:
                 return
             if out:
                 yield out
+
+
+def _slices(stored: Iterator[memoryview]) -> Iterator[_Piece]:
+    for piece in stored:
+        for at in range(0, len(piece), _PACKED):
+            yield piece[at : at + _PACKED]
 
 
 def _file_size(file: BinaryIO) -> int:

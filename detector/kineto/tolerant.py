@@ -9,11 +9,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from detector.kineto.decode import Decoded, by_category, decimal_ns
-from detector.kineto.events import OTHER_CATEGORIES, OTHER_PHASES, AnyArgs, AnyEvent
+from detector.kineto.arguments import ARGUMENTS, Kind
+from detector.kineto.categories import OTHER_CATEGORIES, OTHER_PHASES
+from detector.kineto.decode import Decoded, decimal_ns, keep
+from detector.kineto.events import AnyArgs, AnyEvent, tidy
+from detector.kineto.repair import Fraction
 
-_NAMES = {f.encode_name: f.name for f in msgspec.structs.fields(AnyArgs)}
-_TEXTS = ("dims", "dims_2022", "types")
+_ARGUMENTS = {argument.key: argument for argument in ARGUMENTS}
 
 
 def convert(
@@ -27,12 +29,12 @@ def convert(
         phase = event.get("ph") if isinstance(event, dict) else None
         if phase in ("B", "E"):
             pairs.append(event)
-        elif phase == "X" and event.get("cat") not in OTHER_CATEGORIES:
+        elif phase == "X" and _word(event.get("cat")) in OTHER_CATEGORIES:
+            decoded.other[OTHER_CATEGORIES[event["cat"]]] += 1
+        elif phase == "X":
             row = _row(event, repaired, dropped)
             if row is not None:
                 rows[row[0].cat].append(row)
-        elif phase == "X":
-            decoded.other[OTHER_CATEGORIES[event["cat"]]] += 1
         elif isinstance(phase, str):
             decoded.other[OTHER_PHASES.get(phase, "unknown phase")] += 1
         else:
@@ -40,7 +42,7 @@ def convert(
     for cat, members in rows.items():
         start = np.array([row[1] for row in members], np.int64)
         dur = np.array([row[2] for row in members], np.int64)
-        decoded.groups += by_category(cat, [row[0] for row in members], start, dur)
+        keep(decoded, cat, [row[0] for row in members], start, dur)
     return decoded, pairs
 
 
@@ -82,14 +84,32 @@ def _id(value: Any) -> int | str:
     return value if isinstance(value, (int, str)) else str(value)
 
 
-def _args(args: dict[str, Any]) -> AnyArgs:
+def _args(args: dict[str, Any]) -> Any:
     fields: dict[str, Any] = {}
     for key, value in args.items():
-        name = _NAMES.get(key)
-        if name in _TEXTS:
-            fields[name] = msgspec.Raw(json.dumps(value).encode())
-        elif name is not None:
-            fields[name] = value
+        argument = _ARGUMENTS.get(key)
+        if argument is None:
+            continue
+        is_text = argument.kind is Kind.TEXT
+        fields[argument.field] = msgspec.Raw(_text(value).encode()) if is_text else value
     typed = AnyArgs(**fields)
-    typed.tidy()
+    tidy(typed)
     return typed
+
+
+def _text(value: Any) -> str:
+    """JSON, with fractions as the file writes them; "" where it is nested too deeply."""
+    try:
+        return _nested(value)
+    except RecursionError:
+        return ""
+
+
+def _nested(value: Any) -> str:
+    if isinstance(value, Fraction):
+        return value
+    if isinstance(value, list):
+        return f"[{', '.join(map(_nested, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{json.dumps(k)}: {_nested(v)}' for k, v in value.items())}}}"
+    return json.dumps(value)

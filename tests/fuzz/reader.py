@@ -2,6 +2,7 @@
 
     python -m tests.fuzz.reader [SECONDS]
 
+Where the compiled scanner is built, it must agree with the pure path on every input.
 A crash, a hang of ten seconds or a gigabyte of memory is a finding; its bytes are left in
 ``crash-*`` or ``timeout-*``, and belong among the tests' inline cases.
 """
@@ -23,12 +24,19 @@ def main() -> int:
 
     with atheris.instrument_imports(include=["detector.kineto"]):
         from tests.property.test_kineto import sound
+        from tests.property.test_kineto_scanner import compare
+        from tests.reader_paths import BUILT
+
+    def check(data: bytes) -> None:
+        sound(data)
+        if BUILT:
+            compare(data)
 
     seconds = sys.argv[1] if len(sys.argv) > 1 else "60"
     with tempfile.TemporaryDirectory() as corpus:
         _plant(Path(corpus))
         options = (f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=1024")
-        atheris.Setup([sys.argv[0], *options, "-max_len=4096", "-verbosity=1", corpus], sound)
+        atheris.Setup([sys.argv[0], *options, "-max_len=4096", "-verbosity=1", corpus], check)
         atheris.Fuzz()
     return 0
 

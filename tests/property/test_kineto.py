@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,15 @@ from hypothesis import strategies as st
 from detector.errors import TraceError
 from detector.kineto import Limits, blocks, read, stream
 from detector.trace import HOST_CATS, Trace
+from tests.reader_paths import PATHS, reading
 from tests.reference_reader import CATS, rows_of
+
+
+@pytest.fixture(params=PATHS, autouse=True, scope="module")
+def _path(request: pytest.FixtureRequest) -> Iterator[None]:
+    with reading(compiled=request.param):
+        yield
+
 
 NUMBERS = (
     "start dur cat correlation external_id device stream bytes blocks threads msg_elems sequence "

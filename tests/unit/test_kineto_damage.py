@@ -6,6 +6,9 @@ import gzip
 import io
 import json
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +17,15 @@ import pytest
 from detector.errors import TraceError
 from detector.kineto import Limits, read
 from detector.trace import Cat, Trace
+from tests.reader_paths import PATHS, reading
 
 CUT = "unreadable event"
+
+
+@pytest.fixture(params=PATHS, autouse=True, scope="module")
+def _path(request: pytest.FixtureRequest) -> Iterator[None]:
+    with reading(compiled=request.param):
+        yield
 
 
 def event(number: int, **changes: Any) -> str:
@@ -337,6 +347,15 @@ def test_a_bomb_meets_a_limit_that_the_error_names(data: bytes, limits: Limits, 
         read_text(data, limits)
 
 
+def test_no_thread_is_left_behind() -> None:
+    before = threading.active_count()
+    for limits in (Limits(max_events=10), Limits(max_bytes=1000), Limits()):
+        for data in (MANY * 40, gzip.compress(MANY * 40), MANY[:-40]):
+            with suppress(TraceError):
+                read_text(data, limits)
+    assert threading.active_count() == before
+
+
 def test_a_name_of_ten_megabytes() -> None:
     trace = read_text(trace_text(event(1, name="x" * 10_000_000), event(2)))
     assert [len(name) for name, _, _ in rows(trace)] == [10_000_000, 3]
@@ -400,3 +419,14 @@ def test_a_hundred_thousand_calls_and_kernels_of_one_correlation() -> None:
     assert len(launched) == count
     assert trace.start[trace.launch[launched]].tolist() == list(range(0, count * 10_000, 10_000))
     assert trace.coverage.kernels_with_launch == 1.0
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("size", [1_500_000, 4_000_000])
+def test_what_an_event_holds_is_no_event_however_long(indent: int | None, size: int) -> None:
+    inner = json.loads(event(7, ts=7, name="inside"))
+    long = event(2, args={"list": [inner] * (size // len(str(inner)))})
+    text = trace_text(*[event(1)] * 9000, long, *[event(3)] * 9000)
+    trace = read_text(json.dumps(json.loads(text), indent=indent))
+    assert [name for name, _, _ in rows(trace)] == [ONE] * 9000 + [TWO] + [THREE] * 9000
+    assert trace.coverage.repaired == trace.coverage.dropped == {}

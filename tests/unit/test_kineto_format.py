@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,15 @@ import pytest
 
 from detector.kineto import read
 from detector.trace import Cat, Trace
+from tests.reader_paths import PATHS, reading
 
 Events = list[dict[str, Any]]
+
+
+@pytest.fixture(params=PATHS, autouse=True, scope="module")
+def _path(request: pytest.FixtureRequest) -> Iterator[None]:
+    with reading(compiled=request.param):
+        yield
 
 
 def x(cat: str, name: str, ts: Any, dur: Any, **more: Any) -> dict[str, Any]:

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from detector.kineto import read
+from detector.kineto import read, scanner
+from detector.kineto.intake import Intake
 from detector.trace import Cat, Trace
+from tests.reader_paths import assert_same, needs_scanner, reading
 from tests.reference_reader import read_rows
 
 TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
@@ -37,8 +39,11 @@ def texts(trace: Trace, key: str) -> list[str | None]:
 
 @pytest.mark.parametrize("entry", catalog())
 def test_same_columns_as_the_slow_reader(entry: dict[str, str]) -> None:
-    trace = read(TRACES / entry["file"])
-    rows = read_rows(TRACES / entry["file"])
+    path = TRACES / entry["file"]
+    trace, rows = read(path), read_rows(path)
+    if scanner.COMPILED:
+        with reading(compiled=False):
+            assert_same(trace, read(path))
     assert len(trace) == len(rows)
     for key in NUMBERS:
         expected = np.array([row[key] for row in rows], np.int64)
@@ -47,6 +52,16 @@ def test_same_columns_as_the_slow_reader(entry: dict[str, str]) -> None:
         assert texts(trace, key) == [row[key] for row in rows], key
     tracks = [(t.pid, t.tid, t.is_device) for t in trace.tracks]
     assert [tracks[i] for i in trace.track.tolist()] == [row["track"] for row in rows]
+
+
+@needs_scanner
+@pytest.mark.parametrize("entry", catalog())
+def test_the_scanner_takes_every_block(
+    entry: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for slow in ("_decode", "_salvage"):
+        monkeypatch.setattr(Intake, slow, lambda *_: pytest.fail("a block was given up"))
+    read(TRACES / entry["file"])
 
 
 @pytest.mark.parametrize("entry", catalog())
