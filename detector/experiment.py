@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,32 +19,52 @@ import numpy as np
 from detector import __version__
 from detector.errors import ConfigError, DetectorError
 from detector.flagger import lightgbm as shipped
+from detector.flagger import training
+from detector.flagger.importance import importance
+from detector.flagger.leak import identity, within_trace
 from detector.flagger.rules import RuleFlagger
-from detector.flagger.training import (
-    SIDES,
-    Training,
-    fit,
-    held_out,
-    matrix,
-    thresholds,
-)
+from detector.flagger.training import INSIDE, SIDES, Training, is_clear, is_known, matrix
 from detector.metrics import Estimate, auc, by_trace
 from detector.taxonomy import CLASSES, NONE
 
 if TYPE_CHECKING:
     import pandas as pd
 
-INSIDE: Final = Training().inside
-TABLES: Final = {"windows": "windows.parquet", "evidence": "evidence.parquet"}
+# What may be trained on, in the order of the rows; never traces labelled by hand ("natural").
+PARTS: Final = ("train", "validation", "test")
 
 
-def table(data: Path, name: str) -> pd.DataFrame:
-    """A table of a built benchmark. Raises DetectorError where the build did not finish."""
+def table(data: Path, name: str, parts: Sequence[str] = PARTS) -> pd.DataFrame:
+    """A table of a built benchmark, with classes as words; a part without rows has no file.
+
+    Raises DetectorError where the build did not finish, or nothing is there.
+    """
     import pandas as pd
 
     if not (data / "manifest.json").is_file():
         raise DetectorError(f"{data}: no finished benchmark (python -m dataset.build out={data})")
-    return pd.read_parquet(data / TABLES[name])
+    files = [data / "tables" / name / f"{part}.parquet" for part in parts]
+    found = [_in_words(file) for file in files if file.is_file()]
+    if not found:
+        raise DetectorError(f"{data}: no {name} in {', '.join(parts)}")
+    return pd.concat(found, ignore_index=True)
+
+
+def _in_words(file: Path) -> pd.DataFrame:
+    """A Parquet file whose ``ClassLabel`` columns, lists of them too, hold their classes' names."""
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+    content = pq.read_table(file)
+    told = (content.schema.metadata or {}).get(b"huggingface", b"{}")
+    features = json.loads(told).get("info", {}).get("features", {})
+    frame = content.to_pandas()
+    for column, feature in features.items():
+        if "names" in feature:
+            frame[column] = np.array(feature["names"], object)[frame[column]]
+        elif "names" in (inner := feature.get("feature", {})):
+            names = np.array(inner["names"], object)
+            frame[column] = [list(names[row]) for row in frame[column]]
+    return frame
 
 
 def provenance(data: Path, frame: pd.DataFrame) -> dict[str, Any]:
@@ -65,18 +85,22 @@ class FlaggerExperiment:
     settings: Training = field(default_factory=Training)
 
     def train(self, data: Path, out: Path) -> list[str]:
-        """Fit on everything; thresholds from scores of workloads held out in turn."""
+        """Fit on everything; probabilities and thresholds from scores of workloads held out."""
         frame = table(data, "windows")
-        scored = held_out(frame, self.settings)
-        limits = thresholds(scored, self.settings)
-        models = fit(frame, self.settings)
+        models = training.fit(frame, self.settings)
+        raw = training.held_out(frame, training.fit_folds(frame, self.settings))
+        curves = training.curves(raw, self.settings)
+        scored = training.calibrated(raw, curves)
+        limits = training.thresholds(scored, self.settings)
         figures = {name: str(value) for name, value in _window_scores(scored).items()}
         card = {
             **provenance(data, frame),
             "name": "flagger",
+            "calibration": curves,
             "threshold": limits,
             "threshold_rule": f"{self.settings.false_alarms:.0%} of the windows of healthy "
-            "recorded traces, scored by models that never saw their workload",
+            "traces, scored by models that never saw their workload",
+            "at_threshold": training.at_thresholds(scored, limits, self.settings),
             "held_out": figures,
         }
         texts = {head: model.model_to_string() for head, model in models.items()}
@@ -87,14 +111,23 @@ class FlaggerExperiment:
         ]
 
     def evaluate(self, data: Path, out: Path) -> list[str]:
-        """Window AUC-ROC on recorded workloads never trained on, beside the rules'."""
+        """Window AUC-ROC on real workloads never trained on, beside the rules' and that of a model
+        that sees nothing but what stays the same through a trace.
+
+        ``flagger.json`` has the figures, ``flagger_importance.json`` the features' importance.
+        """
         frame = table(data, "windows")
-        scored = held_out(frame, self.settings)
+        fitted = training.fit_folds(frame, self.settings)
+        scored = training.held_out(frame, fitted)
         rules = RuleFlagger().score(matrix(frame.loc[scored.index]))
         scored["cpu_rules"], scored["gpu_rules"] = rules.cpu, rules.gpu
-        results = _window_scores(scored) | _window_scores(scored, "rules")
+        results = _window_scores(scored) | _window_scores(scored, "rules", "rules")
+        results |= _leak(scored, identity(frame), self.settings)
         results |= _by_pattern(scored)
-        return _written(out / "flagger.json", results)
+        lines = _written(out / "flagger.json", results)
+        told = json.dumps(importance(frame, fitted, self.settings.seed), indent=1)
+        (out / "flagger_importance.json").write_text(told + "\n")
+        return lines
 
 
 @dataclass(frozen=True)
@@ -177,16 +210,32 @@ def _accuracy(model: Any, frame: pd.DataFrame) -> dict[str, Estimate]:
     }
 
 
-def _window_scores(scored: pd.DataFrame, suffix: str = "score") -> dict[str, Estimate]:
+def _window_scores(
+    scored: pd.DataFrame, suffix: str = "score", named: str = "LightGBM"
+) -> dict[str, Estimate]:
     """AUC-ROC by side, of windows clearly inside or clearly outside a labelled region."""
-    named = "LightGBM" if suffix == "score" else "rules"
     found = {}
     for side in SIDES:
-        clear = scored[(scored[side] == 0) | (scored[side] >= INSIDE)]
+        clear = scored[is_clear(scored, side)]
         truth, score = (clear[side] >= INSIDE).to_numpy(), clear[f"{side}_{suffix}"].to_numpy()
         found[f"window AUC-ROC, {side} side, {named}"] = by_trace(
             _auc_of(truth, score), clear["trace"].to_numpy()
         )
+    return found
+
+
+def _leak(scored: pd.DataFrame, constant: pd.DataFrame, settings: Training) -> dict[str, Estimate]:
+    """AUC-ROC within a trace, and what a model makes of the traces' medians alone: pooled it tells
+    how far the traces give themselves away, within a trace it must be a half."""
+    alone = training.held_out(constant, training.fit_folds(constant, settings))
+    found = _window_scores(alone, "score", "trace medians alone")
+    for side in SIDES:
+        for named, of in (("LightGBM", scored), ("trace medians alone", alone)):
+            clear = of[is_clear(of, side)]
+            truth, score = (clear[side] >= INSIDE).to_numpy(), clear[f"{side}_score"].to_numpy()
+            found[f"window AUC-ROC within a trace, {side} side, {named}"] = within_trace(
+                truth, score, clear["trace"].to_numpy()
+            )
     return found
 
 
@@ -197,6 +246,7 @@ def _auc_of(truth: Any, score: Any) -> Callable[[Any], float]:
 def _by_pattern(scored: pd.DataFrame) -> dict[str, Estimate]:
     """AUC-ROC of one pattern's windows against the unlabelled ones, with its side's score."""
     clean = scored[(scored["cpu"] == 0) & (scored["gpu"] == 0)]
+    clean = clean[is_known(clean, "cpu") & is_known(clean, "gpu")]
     found = {}
     for pattern, mine in scored[scored["pattern"] != NONE].groupby("pattern"):
         side = "cpu" if mine["cpu"].sum() >= mine["gpu"].sum() else "gpu"

@@ -33,6 +33,17 @@ def auc(truth: npt.NDArray[np.bool_], score: Float64) -> float:
     return float((rank[truth].sum() - positive * (positive + 1) / 2) / (positive * negative))
 
 
+def average_precision(truth: npt.NDArray[np.bool_], score: Float64) -> float:
+    """Precision at each true window's score, averaged over the true windows (ties as one step)."""
+    if not truth.any():
+        return float("nan")
+    order = np.argsort(-score, kind="stable")
+    hit = np.cumsum(truth[order])
+    last = np.append(np.diff(score[order]) != 0, True)  # of the windows with this score
+    hits, seen = hit[last], np.flatnonzero(last) + 1
+    return float((np.diff(hits, prepend=0) * hits / seen).sum() / hit[-1])
+
+
 def by_trace(
     metric: Callable[[npt.NDArray[np.int64]], float],
     trace: npt.NDArray[np.object_],

@@ -1,8 +1,8 @@
 """The flagger that ships: gradient-boosted trees, one head per side and one for the classes.
 
 Model files are LightGBM's own text beside a JSON card. The card holds the feature names, the
-classes, the thresholds and the hash of each text; a model that does not match its card, or this
-version's feature table, is refused.
+classes, the curves that make probabilities of raw scores, the thresholds and the hash of each text;
+a model that does not match its card, or this version's feature table, is refused.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import numpy as np
 
 from detector.errors import ModelError
 from detector.features import COLUMNS
-from detector.flagger import Float32, Scores
+from detector.flagger import Float32, Scores, calibration
 from detector.taxonomy import CLASSES
 
 if TYPE_CHECKING:
     import lightgbm
 
-HEADS: Final = ("cpu", "gpu", "classes")
+SIDES: Final = ("cpu", "gpu")
+HEADS: Final = (*SIDES, "classes")
 SHIPPED: Final = Path(__file__).resolve().parent.parent / "models" / "flagger"
 DRIVERS: Final = 3
 CARD: Final = {"version", "features", "classes", "threshold", "sha256"}  # what it must hold
@@ -39,6 +40,7 @@ class LightGBMFlagger:
         self.card = read_card(self.folder)
         self.name = f"lightgbm {self.card['version']}"
         self.threshold: dict[str, float] = dict(self.card["threshold"])
+        self._curves = curves_of(self.folder / "card.json", self.card)
         self._boosters = {head: self._load(head) for head in HEADS}
 
     def _load(self, head: str) -> lightgbm.Booster:
@@ -60,11 +62,13 @@ class LightGBMFlagger:
         if not len(matrix):
             none = np.zeros(0, np.float32)
             return Scores(none, none, np.zeros((0, len(CLASSES)), np.float32))
-        cpu, gpu, classes = (
-            np.asarray(self._boosters[head].predict(matrix, num_threads=2), np.float32)
-            for head in HEADS
+        raw = {head: self._boosters[head].predict(matrix, num_threads=2) for head in HEADS}
+        cpu, gpu = (calibration.apply(self._curves[side], raw[side]) for side in SIDES)
+        return Scores(
+            cpu.astype(np.float32),
+            gpu.astype(np.float32),
+            np.asarray(raw["classes"], np.float32),
         )
-        return Scores(cpu, gpu, classes)
 
     def drivers(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
         """Features by their contribution (LightGBM's own SHAP values), largest first."""
@@ -98,6 +102,25 @@ def read_card(folder: Path) -> dict[str, Any]:
     if tuple(card["classes"]) != CLASSES:
         raise ModelError(f"{file}: made for another taxonomy")
     return card
+
+
+def curves_of(file: Path, card: dict[str, Any]) -> dict[str, calibration.Curve]:
+    """By side, the curve from raw scores to probabilities; a card without any keeps raw scores.
+
+    Raises ModelError.
+    """
+    if "calibration" not in card:
+        return dict.fromkeys(SIDES, calibration.IDENTITY)
+    told = card["calibration"]
+    if not isinstance(told, dict) or told.keys() != set(SIDES):
+        raise ModelError(f"{file}: calibration: one curve for each of {', '.join(SIDES)} wanted")
+    curves = {}
+    for side in SIDES:
+        try:
+            curves[side] = calibration.checked(told[side])
+        except ValueError as error:
+            raise ModelError(f"{file}: calibration of the {side} side: {error}") from error
+    return curves
 
 
 def save(folder: Path, texts: dict[str, str], card: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """Training the LightGBM flagger: windows' features and weak labels -> three heads and thresholds.
 
-Everything is deterministic for a table and a seed. Scores of held-out workloads come from
-leave-one-workload-out folds, so no window is ever scored by a model that saw its workload.
+Everything is deterministic for a table and a seed. Held-out scores come from folds that leave whole
+workloads out, so no window is ever scored by a model that saw its workload.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ import numpy.typing as npt
 
 from detector.errors import DetectorError
 from detector.features import COLUMNS
-from detector.flagger import Float32
+from detector.flagger import Float32, calibration
 from detector.flagger.lightgbm import HEADS
-from detector.taxonomy import CLASSES
+from detector.flagger.lightgbm import SIDES as SIDES
+from detector.taxonomy import CLASSES, NONE
 
 if TYPE_CHECKING:
     import lightgbm
     import pandas as pd
 
-SIDES: Final = ("cpu", "gpu")
+INSIDE: Final = 0.1
+REAL: Final = ("recorded", "injected")  # origins that scores are held out of; simulated ones teach
+FOLDS: Final = 8
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Training:
     leaves: int = 15
     class_leaves: int = 8
     learning_rate: float = 0.06
-    inside: float = 0.1
+    inside: float = INSIDE
     edge_weight: float = 0.2
     false_alarms: float = 0.02
     recorded_weight: float = 3.0
@@ -58,6 +61,15 @@ def target(frame: pd.DataFrame, head: str, settings: Training) -> npt.NDArray[np
     if head == "classes":
         return np.array([CLASSES.index(p) for p in frame["pattern"]], np.int64)
     return np.asarray(frame[head] >= settings.inside, np.int64)
+
+
+def is_known(frame: pd.DataFrame, head: str, inside: float = INSIDE) -> npt.NDArray[np.bool_]:
+    """Which windows show a head something: not those without a fault of its side (of any, for the
+    classes) of which nobody knows whether they are healthy."""
+    if head == "classes":
+        sides = [frame[f"unknown_{side}"] < inside for side in SIDES]
+        return np.asarray((frame["pattern"] != NONE) | (sides[0] & sides[1]))
+    return np.asarray((frame[head] >= inside) | (frame[f"unknown_{head}"] < inside))
 
 
 def weights(frame: pd.DataFrame, head: str, settings: Training) -> npt.NDArray[np.float64]:
@@ -84,6 +96,7 @@ def _fit_head(frame: pd.DataFrame, head: str, settings: Training) -> lightgbm.Bo
     import lightgbm
 
     many = head == "classes"
+    frame = frame[is_known(frame, head, settings.inside)]
     data = lightgbm.Dataset(
         matrix(frame),
         target(frame, head, settings),
@@ -112,40 +125,118 @@ def _fit_head(frame: pd.DataFrame, head: str, settings: Training) -> lightgbm.Bo
     return lightgbm.train(parameters, data, num_boost_round=rounds)
 
 
-def folds(frame: pd.DataFrame) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
-    """(workload, its rows): one fold per workload that was recorded."""
-    recorded = frame["origin"] == "recorded"
-    for workload in sorted(frame.loc[recorded, "workload"].unique()):
-        yield workload, (recorded & (frame["workload"] == workload)).to_numpy()
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """Real windows of a group of workloads (``rows`` of the table), and a head for each side that
+    never saw these workloads, whatever their origin."""
+
+    workloads: tuple[str, ...]
+    rows: npt.NDArray[np.bool_]
+    heads: dict[str, lightgbm.Booster]
 
 
-def held_out(frame: pd.DataFrame, settings: Training) -> pd.DataFrame:
-    """Scores of recorded windows by models that never saw their workload.
+def folds(frame: pd.DataFrame) -> Iterator[tuple[tuple[str, ...], npt.NDArray[np.bool_]]]:
+    """(workloads, their rows): the real workloads in at most ``FOLDS`` groups of similar size."""
+    real = frame["origin"].isin(REAL)
+    size = frame.loc[real, "workload"].value_counts().to_dict()
+    groups: list[list[str]] = [[] for _ in range(min(FOLDS, len(size)))]
+    for workload in sorted(size, key=lambda name: (-size[name], name)):
+        min(groups, key=lambda group: sum(size[name] for name in group)).append(workload)
+    for group in sorted(sorted(group) for group in groups):
+        yield tuple(group), (real & frame["workload"].isin(group)).to_numpy()
 
-    Columns ``cpu_score`` and ``gpu_score`` beside the table's own label columns. Raises
-    DetectorError where nothing was recorded.
+
+def fit_folds(frame: pd.DataFrame, settings: Training) -> list[Fold]:
+    """The heads of each fold. Raises DetectorError where there is nothing to hold out, or nothing
+    left to learn from."""
+    fitted = []
+    for workloads, rows in folds(frame):
+        rest = frame[~frame["workload"].isin(workloads)]
+        if rest.empty:
+            raise DetectorError(f"no workload beside {workloads[0]}: nothing to learn from")
+        fitted.append(Fold(workloads, rows, fit(rest, settings, SIDES)))
+    if not fitted:
+        raise DetectorError("no recorded traces: nothing to hold out")
+    return fitted
+
+
+def held_out(frame: pd.DataFrame, fitted: Sequence[Fold]) -> pd.DataFrame:
+    """Raw scores of real windows by heads that never saw their workload.
+
+    Columns ``cpu_score`` and ``gpu_score`` beside the table's own label columns.
     """
     import pandas as pd
 
     parts = []
-    for workload, test in folds(frame):
-        models = fit(frame[frame["workload"] != workload], settings, SIDES)
+    for fold in fitted:
         about = [c for c in frame.columns if c not in set(COLUMNS)]
-        part = frame.loc[test, about].copy()
+        part = frame.loc[fold.rows, about].copy()
         for side in SIDES:
-            part[f"{side}_score"] = models[side].predict(matrix(frame[test]))
+            part[f"{side}_score"] = fold.heads[side].predict(matrix(frame[fold.rows]))
         parts.append(part)
-    if not parts:
-        raise DetectorError("no recorded traces: nothing to hold out")
     return pd.concat(parts)
+
+
+def is_clear(frame: pd.DataFrame, side: str, inside: float = INSIDE) -> npt.NDArray[np.bool_]:
+    """Which windows lie clearly inside or clearly outside a labelled region of a side."""
+    whole = (frame[side] == 0) | (frame[side] >= inside)
+    return np.asarray(whole & is_known(frame, side, inside))
+
+
+def curves(scored: pd.DataFrame, settings: Training) -> dict[str, calibration.Curve]:
+    """By side, raw score to probability, from held-out scores; each trace counts the same."""
+    found = {}
+    for side in SIDES:
+        clear = scored[is_clear(scored, side, settings.inside)]
+        weight = 1 / clear.groupby("trace")["trace"].transform("size").to_numpy(np.float64)
+        truth = (clear[side] >= settings.inside).to_numpy()
+        found[side] = calibration.fit(clear[f"{side}_score"].to_numpy(), truth, weight)
+    return found
+
+
+def calibrated(scored: pd.DataFrame, curve: dict[str, calibration.Curve]) -> pd.DataFrame:
+    """The same windows with probabilities for raw scores."""
+    names = {side: f"{side}_score" for side in SIDES}
+    return scored.assign(
+        **{name: calibration.apply(curve[side], scored[name]) for side, name in names.items()}
+    )
 
 
 def thresholds(scored: pd.DataFrame, settings: Training) -> dict[str, float]:
     """By side, the score that ``false_alarms`` of the healthy traces' windows reach."""
-    healthy = scored[scored["quality"] == "good"]
-    if healthy.empty:
-        raise DetectorError("no healthy recorded traces: nothing to set the thresholds by")
-    return {
-        side: float(np.quantile(healthy[f"{side}_score"], 1 - settings.false_alarms))
-        for side in SIDES
-    }
+    limits = {}
+    for side in SIDES:
+        known = is_known(scored, side, settings.inside)
+        healthy = scored[known & (scored["quality"] == "good")]
+        if healthy.empty:
+            raise DetectorError("no healthy recorded traces: nothing to set the thresholds by")
+        limits[side] = float(np.quantile(healthy[f"{side}_score"], 1 - settings.false_alarms))
+    return limits
+
+
+def at_thresholds(
+    scored: pd.DataFrame, limits: dict[str, float], settings: Training
+) -> dict[str, dict[str, float | None]]:
+    """By side, what the thresholds let through and find; None where nothing is there to find.
+
+    A region is a run of neighbouring suspicious windows, whatever their step and class.
+    """
+    found: dict[str, dict[str, float | None]] = {}
+    healthy = (scored["quality"] == "good").to_numpy()
+    traces = scored.loc[healthy, "trace"].nunique()
+    for side in SIDES:
+        known = is_known(scored, side, settings.inside)
+        hot = known & (scored[f"{side}_score"] >= limits[side]).to_numpy()
+        before = _before(scored, hot)
+        truth = (scored[side] >= settings.inside).to_numpy()
+        found[side] = {
+            "false_alarm_regions_per_healthy_trace": int((hot & ~before & healthy).sum()) / traces,
+            "window_recall": float(hot[truth].mean()) if truth.any() else None,
+        }
+    return found
+
+
+def _before(frame: pd.DataFrame, flags: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Each window's neighbour's flag, the one before it in its trace; False for the first."""
+    same = frame["trace"].eq(frame["trace"].shift()).to_numpy()
+    return np.asarray(same & np.append(False, flags[:-1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ def table(rows: int = 200) -> Any:
     about = pd.DataFrame(
         {
             "cpu": faulty.astype(float),
+            "unknown_cpu": 0.0,
+            "unknown_gpu": 0.0,
             "gpu": (np.arange(rows) % 2).astype(float),
             "pattern": np.where(faulty, "host-launch-bound", NONE),
             "trace": np.arange(rows) % 10,
@@ -259,6 +262,63 @@ def test_a_head_that_is_missing_or_changed(folder: Path, tmp_path: Path, head: s
     assert f"{head}.txt: not a text" in refusal(tmp_path)
     file.unlink()
     assert f"{head}.txt: No such file" in refusal(tmp_path)
+
+
+CURVE = [[0.0, 0.01], [0.5, 0.2], [1.0, 0.9]]
+
+
+def test_probabilities_follow_the_card_s_curves(folder: Path, tmp_path: Path) -> None:
+    matrix = random_matrix(20)
+    raw = LightGBMFlagger(str(folder)).score(matrix)  # its card has no curves
+    flat = [[0.0, 0.0], [1.0, 1.0]]
+    told = LightGBMFlagger(
+        str(spoilt(folder, tmp_path, calibration={"cpu": CURVE, "gpu": flat}))
+    ).score(matrix)
+    by_hand = np.where(raw.cpu < 0.5, 0.01 + 0.38 * raw.cpu, 0.2 + 1.4 * (raw.cpu - 0.5))
+    assert told.cpu == pytest.approx(by_hand, abs=1e-6)
+    assert (np.argsort(told.cpu, kind="stable") == np.argsort(raw.cpu, kind="stable")).all()
+    np.testing.assert_array_equal(told.gpu, raw.gpu)
+    np.testing.assert_array_equal(told.classes, raw.classes)
+
+
+@pytest.mark.parametrize(
+    ("curve", "cause"),
+    [
+        ([], "no list of"),
+        (None, "no list of"),
+        (3, "no list of"),
+        ([[0, 0], [1, 10**400]], "no list of"),
+        ("rising", "no list of"),
+        ([[0.0, 0.0]], "no list of"),
+        ([0.0, 1.0], "no list of"),
+        ([[0.0, 0.0], [1.0]], "no list of"),
+        ([[0, 0, 0], [1, 1, 1]], "no list of"),
+        ([["a", 0.0], [1.0, 1.0]], "no list of"),
+        ([[0.0, 0.0], [1.0, 1.5]], r"outside \[0, 1\]"),
+        ([[-0.5, 0.0], [1.0, 1.0]], r"outside \[0, 1\]"),
+        ([[0.0, float("nan")], [1.0, 1.0]], r"outside \[0, 1\]"),
+        ([[0.0, 0.5], [1.0, 0.5]], "does not rise"),
+        ([[0.0, 0.9], [1.0, 0.1]], "does not rise"),
+        ([[0.5, 0.1], [0.5, 0.2]], "does not rise"),
+        ([[1.0, 0.1], [0.0, 0.2]], "does not rise"),
+    ],
+)
+def test_a_curve_that_is_none(folder: Path, tmp_path: Path, curve: object, cause: str) -> None:
+    message = refusal(spoilt(folder, tmp_path, calibration={"cpu": CURVE, "gpu": curve}))
+    assert re.search(f"calibration of the gpu side: .*{cause}", message)
+
+
+@pytest.mark.parametrize("told", [[], "raw", {}, {"cpu": CURVE}, {"cpu": CURVE, "gqu": CURVE}])
+def test_a_calibration_lacks_a_side(folder: Path, tmp_path: Path, told: object) -> None:
+    assert "one curve for each of" in refusal(spoilt(folder, tmp_path, calibration=told))
+
+
+def test_a_window_of_which_nothing_is_known_has_candidates_all_the_same(folder: Path) -> None:
+    odd = np.stack([np.full(len(COLUMNS), v, np.float32) for v in (np.nan, 0, np.inf, -np.inf)])
+    told = LightGBMFlagger(str(folder)).score(odd).classes
+    assert np.isfinite(told).all()
+    assert told.sum(axis=1) == pytest.approx(np.ones(len(odd)), abs=1e-5)
+    assert (told[:, CLASSES.index(NONE)] > 0).all()
 
 
 def test_a_card_without_a_head_vouches_for_nothing(folder: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +15,20 @@ import pytest
 
 from detector.errors import ConfigError, DetectorError
 from detector.experiment import FlaggerExperiment, JudgeExperiment, table
-from detector.features import COLUMNS
-from detector.flagger import training
+from detector.features import COLUMNS, FEATURES
+from detector.flagger import calibration, training
+from detector.flagger.importance import importance
 from detector.flagger.lightgbm import HEADS, LightGBMFlagger
-from detector.flagger.training import Training, fit, folds, held_out, matrix, target, weights
+from detector.flagger.training import (
+    Training,
+    fit,
+    fit_folds,
+    folds,
+    held_out,
+    matrix,
+    target,
+    weights,
+)
 from detector.judge import dense
 from detector.metrics import auc
 from detector.taxonomy import CLASSES, NONE
@@ -52,6 +63,8 @@ def windows(
                 "quality": "bad" if k % 2 else "good",
                 "cpu": np.where(bad & (side == "cpu"), 1.0, 0.0),
                 "gpu": np.where(bad & (side == "gpu"), 1.0, 0.0),
+                "unknown_cpu": 0.0,
+                "unknown_gpu": 0.0,
                 "pattern": np.where(bad, PATTERN[side], NONE),
             }
             parts.append(pd.concat([pd.DataFrame(about), _columns(features)], axis=1))
@@ -81,6 +94,21 @@ def test_targets_are_the_covered_share_by_side_and_the_pattern() -> None:
     assert target(rows, "gpu", Training()).tolist() == [1, 0, 0, 1]
     assert target(rows, "cpu", Training(inside=0.5)).tolist() == [0, 0, 0, 1]
     assert [CLASSES[i] for i in target(rows, "classes", Training())] == [NONE, *CLASSES[:3]]
+
+
+def test_what_nobody_knows_teaches_nothing() -> None:
+    rows = pd.DataFrame(
+        {
+            "cpu": [0, 0, 1, 0, 0.05],
+            "gpu": 0.0,
+            "unknown_cpu": [0, 1, 1, 0, 0.5],
+            "unknown_gpu": [0, 0, 0, 1, 0],
+            "pattern": [NONE, NONE, PATTERN["cpu"], NONE, NONE],
+        }
+    )
+    assert training.is_known(rows, "cpu").tolist() == [True, False, True, True, False]
+    assert training.is_known(rows, "gpu").tolist() == [True, True, True, False, True]
+    assert training.is_known(rows, "classes").tolist() == [True, False, True, False, False]
 
 
 def test_every_trace_weighs_the_same_and_edges_little() -> None:
@@ -113,6 +141,14 @@ def test_it_learns_the_planted_features(frame: pd.DataFrame) -> None:
 # -- determinism -----------------------------------------------------------------------------------
 
 
+def test_unknown_windows_change_no_model(frame: pd.DataFrame) -> None:
+    doubtful = windows({"a": "recorded"}, seed=9)
+    doubtful[["cpu", "gpu"]], doubtful["pattern"] = 0.0, NONE
+    doubtful[["unknown_cpu", "unknown_gpu"]] = 1.0
+    doubtful["trace"] += "?"  # a trace of its own, so that it takes no weight from another
+    assert texts(pd.concat([frame, doubtful], ignore_index=True), TINY) == texts(frame, TINY)
+
+
 def texts(frame: pd.DataFrame, settings: Training) -> dict[str, str]:
     return {head: model.model_to_string() for head, model in fit(frame, settings).items()}
 
@@ -129,13 +165,31 @@ def test_another_seed_gives_another_model(frame: pd.DataFrame) -> None:
 # -- folds -----------------------------------------------------------------------------------------
 
 
-def test_folds_are_the_recorded_workloads_and_nothing_else(frame: pd.DataFrame) -> None:
+def test_folds_are_the_real_workloads_recorded_and_injected_alike() -> None:
+    frame = windows({"a": "recorded", "far": "simulated", "b": "injected"}, rows=4)
     found = dict(folds(frame))
-    assert list(found) == ["a", "b"]
-    for workload, rows in found.items():
-        assert set(frame.loc[rows, "workload"]) == {workload}
-    recorded = (frame["origin"] == "recorded").to_numpy()
-    assert (sum(rows.astype(int) for rows in found.values()) == recorded).all()
+    assert list(found) == [("a",), ("b",)]
+    for workloads, rows in found.items():
+        assert set(frame.loc[rows, "workload"]) == set(workloads)
+    real = (frame["origin"] != "simulated").to_numpy()
+    assert (sum(rows.astype(int) for rows in found.values()) == real).all()
+
+
+def test_many_workloads_make_few_folds_of_similar_size() -> None:
+    rows = {f"w{i:02}": 40 if i == 0 else 4 + i % 3 for i in range(30)}
+    frame = pd.concat(
+        [windows({name: "recorded"}, traces=1, rows=count) for name, count in rows.items()]
+    ).sample(frac=1, random_state=0)
+    found = dict(folds(frame))
+    assert len(found) == training.FOLDS
+    assert sorted(name for group in found for name in group) == sorted(rows)
+    size = [int(mine.sum()) for mine in found.values()]
+    assert sum(size) == len(frame)
+    assert max(size) == 40
+    others = sorted(size)[:-1]
+    assert others[-1] - others[0] <= 6
+    again = frame.sample(frac=1, random_state=1)  # the order of the rows decides nothing
+    assert list(dict(folds(again))) == list(found)
 
 
 @pytest.fixture
@@ -159,7 +213,7 @@ def test_no_window_is_scored_by_a_model_that_saw_its_workload(
     frame = windows({**THREE, **also})
     # a simulated program of the same name is the same workload
     frame["workload"] = frame["workload"].str.strip()
-    scored = held_out(frame, TINY)
+    scored = held_out(frame, fit_folds(frame, TINY))
     assert fitted == [{"b", "far"}, {"a", "far"}]
     assert set(scored["workload"]) == {"a", "b"}
     assert set(scored["origin"]) == {"recorded"}
@@ -173,7 +227,7 @@ def test_what_holds_in_one_workload_alone_is_not_known_when_it_is_held_out() -> 
     frame = windows({"odd": "recorded", "b": "recorded", **others})
     mine = frame["workload"] == "odd"
     frame.loc[mine, COLUMNS[0]] = 1 - frame.loc[mine, COLUMNS[0]]
-    scored = held_out(frame, replace(TINY, rounds=30, recorded_weight=1.0))
+    scored = held_out(frame, fit_folds(frame, replace(TINY, rounds=30, recorded_weight=1.0)))
     odd = scored[scored["workload"] == "odd"]
     other = scored[scored["workload"] == "b"]
     assert auc((odd["cpu"] > 0).to_numpy(), odd["cpu_score"].to_numpy()) < 0.2
@@ -184,6 +238,7 @@ def test_thresholds_let_so_many_healthy_windows_through() -> None:
     random = np.random.default_rng(0)
     scored = pd.DataFrame({"quality": ["good"] * 1_000 + ["bad"] * 50})
     for side in ("cpu", "gpu"):
+        scored[side] = scored[f"unknown_{side}"] = 0.0
         scored[f"{side}_score"] = np.append(random.random(1_000), np.full(50, 5.0))
     limits = training.thresholds(scored, Training(false_alarms=0.02))
     for side, limit in limits.items():
@@ -193,9 +248,146 @@ def test_thresholds_let_so_many_healthy_windows_through() -> None:
 
 def test_without_recorded_or_healthy_traces_it_says_so(frame: pd.DataFrame) -> None:
     with pytest.raises(DetectorError, match="no recorded traces"):
-        held_out(frame[frame["origin"] == "simulated"], TINY)
+        fit_folds(frame[frame["origin"] == "simulated"], TINY)
+    with pytest.raises(DetectorError, match="no workload beside a"):
+        fit_folds(frame[frame["workload"] == "a"], TINY)
     with pytest.raises(DetectorError, match="no healthy recorded traces"):
-        training.thresholds(pd.DataFrame({"quality": ["bad"]}), TINY)
+        training.thresholds(frame[frame["quality"] == "bad"], TINY)
+
+
+def scored_rows() -> pd.DataFrame:
+    """A healthy trace with three suspicious runs, another without, and a faulty one."""
+    rows = pd.DataFrame(
+        {
+            "trace": ["good"] * 8 + ["fine"] * 2 + ["bad"] * 4,
+            "quality": ["good"] * 10 + ["bad"] * 4,
+            "cpu_score": [0.9, 0.9, 0.1, 0.6, 0.1, 0.1, 0.1, 0.8, 0.1, 0.1, 0.9, 0.7, 0.3, 0.9],
+            "gpu_score": 0.1,
+            "cpu": [0.0] * 10 + [1.0, 1.0, 1.0, 0.0],
+            "gpu": 0.0,
+            "unknown_cpu": 0.0,
+            "unknown_gpu": 0.0,
+        }
+    )
+    return rows
+
+
+def test_alarms_are_runs_of_suspicious_windows_in_healthy_traces() -> None:
+    found = training.at_thresholds(scored_rows(), {"cpu": 0.6, "gpu": 0.6}, Training())
+    # 3 runs in 2 traces; the last window of a trace and the first of the next do not join
+    assert found["cpu"]["false_alarm_regions_per_healthy_trace"] == pytest.approx(1.5)
+    assert found["cpu"]["window_recall"] == pytest.approx(2 / 3)
+    assert found["gpu"] == {"false_alarm_regions_per_healthy_trace": 0.0, "window_recall": None}
+
+
+def test_an_alarm_in_a_doubtful_window_counts_for_nothing() -> None:
+    rows = scored_rows()
+    rows.loc[7, "unknown_cpu"] = 1.0
+    found = training.at_thresholds(rows, {"cpu": 0.6, "gpu": 0.6}, Training())
+    assert found["cpu"]["false_alarm_regions_per_healthy_trace"] == pytest.approx(1.0)
+
+
+# -- probabilities ---------------------------------------------------------------------------------
+
+
+def test_a_curve_recovers_the_probability_behind_a_score() -> None:
+    random = np.random.default_rng(0)
+    score = random.random(20_000)
+    truth = random.random(20_000) < score**2
+    curve = calibration.fit(score, truth, np.ones(20_000))
+    at = np.linspace(0.05, 0.95, 19)
+    assert calibration.apply(curve, at) == pytest.approx(at**2, abs=0.05)
+    assert len(curve) <= 40
+
+
+def test_a_curve_keeps_the_order_of_windows() -> None:
+    """Else ranks, and with them AUC-ROC, would suffer from ties."""
+    random = np.random.default_rng(1)
+    score = np.unique(random.random(500))
+    truth = random.random(len(score)) < 0.3  # nothing to learn: one pool
+    for labels in (truth, score > 0.5):
+        told = calibration.apply(calibration.fit(score, labels, np.ones(len(score))), score)
+        assert (np.diff(told) > 0).all()
+        assert (np.diff(told.astype(np.float32)) >= 0).all()
+        assert 0 <= told.min() < told.max() <= 1
+
+
+def test_neighbours_that_fall_are_pooled_by_weight() -> None:
+    score = np.array([0.2, 0.4, 0.6, 0.8])
+    truth = np.array([True, False, False, True])
+    curve = calibration.fit(score, truth, np.array([1.0, 1.0, 2.0, 4.0]))
+    # 0.2 (1 of 1), 0.4 and 0.6 (0 of 3) are one pool: 1 of 4, its centre at 0.45
+    assert calibration.apply(curve, 0.45) == pytest.approx(0.99 * 0.25 + 0.01 * 0.45)
+    assert calibration.apply(curve, 0.8) == pytest.approx(0.99 + 0.01 * 0.8)
+    assert calibration.apply(curve, 0.0) == pytest.approx(0.99 * 0.25)
+    assert calibration.checked(json.loads(json.dumps(curve))) == curve
+
+
+@pytest.mark.parametrize("truth", [True, False])
+def test_without_both_kinds_a_score_stays_what_it_is(truth: bool) -> None:
+    score = np.array([0.1, 0.7])
+    assert calibration.fit(score, np.full(2, truth), np.ones(2)) == calibration.IDENTITY
+    assert calibration.apply(calibration.IDENTITY, score) == pytest.approx(score)
+
+
+@pytest.mark.parametrize("score", [[0.0, 0.0, 1.0, 1.0], [0.5] * 4, [0.0, 0.5, 0.5, 1.0]])
+def test_few_and_equal_scores_make_a_curve_too(score: list[float]) -> None:
+    curve = calibration.fit(score, np.array([False, False, True, True]), np.ones(4))
+    assert calibration.checked(curve) == curve
+    told = calibration.apply(curve, score)
+    assert told[-1] >= 0.5
+    assert told[0] <= 0.5 + calibration.MIX
+
+
+def test_each_trace_counts_the_same_in_a_curve(frame: pd.DataFrame) -> None:
+    rows = pd.DataFrame(
+        {
+            "trace": ["long"] * 90 + ["short"] * 10,
+            "cpu": [0.0] * 90 + [1.0] * 10,
+            "gpu": 0.0,
+            "unknown_cpu": 0.0,
+            "unknown_gpu": 0.0,
+            "cpu_score": 0.4,
+            "gpu_score": 0.4,
+        }
+    )
+    curves = training.curves(rows, Training())
+    assert calibration.apply(curves["cpu"], 0.4) == pytest.approx(0.5, abs=0.01)
+    assert curves["gpu"] == calibration.IDENTITY
+    told = training.calibrated(rows, curves)
+    assert told["cpu_score"].to_numpy() == pytest.approx(0.5, abs=0.01)
+    assert rows["cpu_score"].eq(0.4).all()
+
+
+# -- importance ------------------------------------------------------------------------------------
+
+
+def test_the_planted_features_are_the_important_ones(frame: pd.DataFrame) -> None:
+    settings = replace(TINY, rounds=20)
+    fitted = fit_folds(frame, settings)
+    before = frame.copy()
+    found = importance(frame, fitted)
+    assert frame.equals(before)
+    for side, planted in (("cpu", 0), ("gpu", 1)):
+        rows = found[side]
+        assert {row["feature"] for row in rows} == {feature.name for feature in FEATURES}
+        assert rows[0]["feature"] == COLUMNS[planted]
+        assert rows[0]["auc_lost"] > 0.2
+        assert rows[0]["mean_abs_shap"] == max(row["mean_abs_shap"] for row in rows)
+        assert all(abs(row["auc_lost"]) < 0.2 for row in rows[1:])
+    assert importance(frame, fitted) == found
+
+
+def test_variants_of_a_feature_are_shuffled_together() -> None:
+    """Each alone would hardly be missed: the others say the same."""
+    frame = windows(THREE)
+    variants = [c for c in COLUMNS if c.split("@")[0] == COLUMNS[0]]
+    for column in variants:
+        frame[column] = frame[COLUMNS[0]]
+    (first, *_) = importance(frame, fit_folds(frame, replace(TINY, rounds=20)))["cpu"]
+    assert len(variants) == 4
+    assert first["feature"] == COLUMNS[0]
+    assert first["auc_lost"] > 0.2
 
 
 # -- the flagger's experiment ----------------------------------------------------------------------
@@ -226,10 +418,16 @@ def evidence(workloads: Mapping[str, str], pairs: int = 4) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def data(frame: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
-    frame.to_parquet(folder / "windows.parquet")
-    evidence(THREE).to_parquet(folder / "evidence.parquet")
+    written(folder, "windows", frame)
+    written(folder, "evidence", evidence(THREE))
     (folder / "manifest.json").write_text("{}")
     return folder
+
+
+def written(folder: Path, name: str, frame: pd.DataFrame, part: str = "train") -> None:
+    """A table where a finished benchmark has it."""
+    (folder / "tables" / name).mkdir(parents=True, exist_ok=True)
+    frame.to_parquet(folder / "tables" / name / f"{part}.parquet")
 
 
 def test_a_trained_flagger_loads_and_scores_as_it_was_fitted(
@@ -241,10 +439,17 @@ def test_a_trained_flagger_loads_and_scores_as_it_was_fitted(
     rows = matrix(frame)[:7]
     scores = flagger.score(rows)
     models = fit(frame, TINY)
-    assert scores.cpu == pytest.approx(models["cpu"].predict(rows), rel=1e-6)
+    curve = calibration.checked(flagger.card["calibration"]["cpu"])
+    told = calibration.apply(curve, models["cpu"].predict(rows))
+    assert scores.cpu == pytest.approx(told, rel=1e-6)
     assert scores.classes == pytest.approx(models["classes"].predict(rows), rel=1e-5, abs=1e-7)
     assert flagger.card["traces_by_origin"] == {"recorded": 8, "simulated": 4}
     assert set(flagger.threshold) == {"cpu", "gpu"}
+    for side in ("cpu", "gpu"):
+        assert len(flagger.card["calibration"][side]) <= 40
+        told = flagger.card["at_threshold"][side]
+        assert told["false_alarm_regions_per_healthy_trace"] >= 0
+        assert 0 <= told["window_recall"] <= 1
 
 
 def test_training_twice_writes_the_same_files(data: Path, tmp_path: Path) -> None:
@@ -268,12 +473,19 @@ def test_evaluating_gives_figures_with_intervals_beside_the_rules(
     for name, figure in found.items():
         assert 0 <= figure["low"] <= figure["value"] <= figure["high"] <= 1, name
     assert len(lines) == len(found) + 1
+    for side in ("cpu", "gpu"):
+        alone = found[f"window AUC-ROC within a trace, {side} side, trace medians alone"]
+        assert alone == dict.fromkeys(("value", "low", "high"), 0.5)
+    told = json.loads((tmp_path / "deep" / "flagger_importance.json").read_text())
+    assert {side: len(rows) for side, rows in told.items()} == dict.fromkeys(
+        ("cpu", "gpu"), len(FEATURES)
+    )
 
 
 def test_a_figure_that_is_not_defined_is_null_in_the_file(tmp_path: Path) -> None:
     """JSON has no NaN."""
     frame = windows(THREE, traces=2)  # nothing on the gpu side
-    frame.to_parquet(tmp_path / "windows.parquet")
+    written(tmp_path, "windows", frame)
     (tmp_path / "manifest.json").write_text("{}")
     FlaggerExperiment(TINY).evaluate(tmp_path, tmp_path)
 
@@ -282,15 +494,28 @@ def test_a_figure_that_is_not_defined_is_null_in_the_file(tmp_path: Path) -> Non
 
     found = json.loads((tmp_path / "flagger.json").read_text(), parse_constant=refuse)
     assert found["window AUC-ROC, gpu side, LightGBM"] == dict.fromkeys(("value", "low", "high"))
+    told = json.loads((tmp_path / "flagger_importance.json").read_text(), parse_constant=refuse)
+    assert {row["auc_lost"] for row in told["gpu"]} == {None}
 
 
 @pytest.mark.parametrize("name", ["windows", "evidence"])
 def test_an_unfinished_build_is_refused_in_one_line(data: Path, tmp_path: Path, name: str) -> None:
-    for file in data.glob("*.parquet"):
-        (tmp_path / file.name).write_bytes(file.read_bytes())
+    shutil.copytree(data / "tables", tmp_path / "tables")
     with pytest.raises(DetectorError, match="no finished benchmark") as caught:
         table(tmp_path, name)
     assert "\n" not in str(caught.value)
+
+
+def test_what_was_labelled_by_hand_is_in_no_table_to_train_on(
+    data: Path, frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    shutil.copytree(data, tmp_path / "data")
+    written(tmp_path / "data", "windows", windows({"mine": "natural"}), "natural")
+    written(tmp_path / "data", "windows", windows({"late": "injected"}), "test")
+    assert set(table(tmp_path / "data", "windows")["workload"]) == {*THREE, "late"}
+    assert set(table(tmp_path / "data", "windows", ["natural"])["workload"]) == {"mine"}
+    with pytest.raises(DetectorError, match="no windows in validation"):
+        table(tmp_path / "data", "windows", ["validation"])
 
 
 # -- the judge's experiment ------------------------------------------------------------------------
@@ -327,7 +552,7 @@ def test_recorded_evidence_is_repeated_and_stays_in_its_pair(
     data: Path, tmp_path: Path, learnt: list[Any]
 ) -> None:
     JudgeExperiment(JUDGE, recorded_repeats=3).train(data, tmp_path)
-    rows = pd.read_parquet(data / "evidence.parquet")
+    rows = pd.read_parquet(data / "tables" / "evidence" / "train.parquet")
     wanted = {
         pair: len(mine) * (3 if mine["origin"].iloc[0] == "recorded" else 1)
         for pair, mine in rows.groupby("pair")

@@ -1,0 +1,87 @@
+"""What the rivals in torch share: traces as sequences, and a flagger around a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from detector.flagger import Float32, Scores
+from detector.flagger.rivals.scale import Scale
+from detector.flagger.training import INSIDE, SIDES, is_known, matrix
+from detector.taxonomy import CLASSES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SAMPLE = 20_000  # windows from which the scale is taken
+
+
+@dataclass(frozen=True, eq=False)
+class Sequence:
+    """The windows of one trace in order.
+
+    ``rows`` [windows, features]; ``truth`` and ``known`` [windows, 2]: suspicious by side, and
+    whether anybody knows; ``bad`` [2]: whether the trace has a fault of that side at all.
+    """
+
+    rows: Tensor
+    truth: Tensor
+    known: Tensor
+
+    @property
+    def bad(self) -> Tensor:
+        return self.truth.amax(0)
+
+
+def sequences(frame: pd.DataFrame, scale: Scale) -> list[Sequence]:
+    """One a trace, in the order of the table."""
+    known = np.stack([is_known(frame, side) for side in SIDES], 1)
+    truth = np.stack([frame[side] >= INSIDE for side in SIDES], 1)
+    rows = scale(matrix(frame))
+    return [
+        Sequence(
+            torch.from_numpy(rows[at]),
+            torch.from_numpy(truth[at].astype(np.float32)),
+            torch.from_numpy(known[at]),
+        )
+        for at in _by_trace(frame)
+    ]
+
+
+def _by_trace(frame: pd.DataFrame) -> Iterator[np.ndarray]:
+    numbers = frame.groupby("trace", sort=False).ngroup().to_numpy()
+    order = np.argsort(numbers, kind="stable")
+    yield from np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
+
+
+def scale_of(frame: pd.DataFrame, seed: int) -> Scale:
+    """From a sample of the table's windows."""
+    rows = np.random.default_rng(seed).permutation(len(frame))[:SAMPLE]
+    return Scale.of(matrix(frame.iloc[rows]))
+
+
+class NetFlagger:
+    """A network [windows, features] -> logits [windows, 2] as a flagger."""
+
+    def __init__(self, name: str, net: nn.Module, scale: Scale) -> None:
+        self.name = name
+        self.threshold = {"cpu": 0.5, "gpu": 0.5}
+        self._net = net.eval()
+        self._scale = scale
+
+    @torch.no_grad()
+    def score(self, matrix: Float32) -> Scores:
+        """See ``Flagger``."""
+        logits = self._net(torch.from_numpy(np.ascontiguousarray(self._scale(matrix))))
+        both = torch.sigmoid(logits).numpy().astype(np.float32)
+        even = np.full((len(matrix), len(CLASSES)), 1 / len(CLASSES), np.float32)
+        return Scores(both[:, 0], both[:, 1], even)
+
+    def drivers(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
+        """None are told."""
+        return [()] * len(matrix)
