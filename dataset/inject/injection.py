@@ -158,7 +158,7 @@ def _regions(base: Base, result: Replayed, fault: Fault, edits: range) -> list[L
     spans = spans or [span for k in edits for span in second.get(k, ())]
     if not spans:
         raise Unfit(f"{fault.pattern}: nothing of it is left in {base.name}")
-    return regions.fault_regions(spans, fault.pattern, side, result.steps[:-1])
+    return regions.fault_regions(spans, fault.pattern, side, result.steps)
 
 
 def _label(

@@ -289,7 +289,9 @@ def underfilled(
     kind = int(draw.integers(3)) if base.vendor == "cuda" else 2  # HIP's libraries tell no grids
     if kind == 0 and not r.trains(base):
         edits = r.replaced(
-            base, spans, strength, draw, _MATMUL, lambda row: _in_pieces(base, row, draw)
+            *(base, spans, strength, draw, _MATMUL),
+            make=lambda row: _in_pieces(base, row, draw),
+            called=lambda row: _called(base, row),
         )
         if edits:
             return edits
@@ -297,6 +299,17 @@ def underfilled(
     each = float(draw.uniform(15, 60))
     unit = _thin(base, blocks, each, draw) if kind < 2 else _scan(base, blocks, each, draw)
     return r.filled(base, spans, strength, draw, unit, "forward")
+
+
+def _called(base: Base, row: int) -> int:
+    """What the program called for this product, the frame of a built-in included: no loop runs
+    inside. -1 where the product is only a part of it."""
+    trace, top, count = base.trace, r.outermost(base, row), len(base.works(row))
+    if len(base.works(top)) != count:
+        return -1
+    above = int(trace.parent[top])
+    framed = above >= 0 and trace.names[trace.name[above]].startswith("<built-in")
+    return above if framed and len(base.works(above)) == count else top
 
 
 def _in_pieces(base: Base, row: int, draw: np.random.Generator) -> tuple[Call, ...]:
@@ -321,8 +334,26 @@ def _in_pieces(base: Base, row: int, draw: np.random.Generator) -> tuple[Call, .
         work = Work(name, "kernel", base.lasting(ns * draw.uniform(0.95, 1.05)), base.stream, args)
         calls.append(p.view(base, "aten::select", left, draw))
         launch = base.launch(work, draw)
-        calls.append(p.op(base, "aten::mm", left, right, draw=draw, inside=(launch,)))
+        product = p.op(base, "aten::mm", left, right, draw=draw, inside=(launch,))
+        calls += _as_called(base, row, product, (left, right), draw)
     return tuple(calls)
+
+
+def _as_called(
+    base: Base, row: int, product: Call, of: tuple[Tensor, Tensor], draw: np.random.Generator
+) -> tuple[Call, ...]:
+    """The product as the program called the one of ``row``: as ``linear`` or by itself."""
+    trace, event = base.trace, _called(base, row)
+    outer = trace.names[trace.name[r.outermost(base, row)]]
+    if outer == "aten::linear":
+        weight = Tensor(of[1].shape[::-1], of[1].dtype)
+        turned = p.view(base, "aten::transpose", weight, draw)
+        turned = p.op(base, "aten::t", weight, draw=draw, inside=(turned,))
+        product = p.op(base, outer, of[0], weight, draw=draw, inside=(turned, product))
+    elif outer == "aten::matmul":
+        product = p.op(base, outer, *of, draw=draw, inside=(product,))
+    is_frame = trace.cat[event] == Cat.PYTHON_FUNCTION
+    return base.frame(trace.names[trace.name[event]], (product,)) if is_frame else (product,)
 
 
 def _thin(base: Base, blocks: int, each_us: float, draw: np.random.Generator) -> r.Unit:

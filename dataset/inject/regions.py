@@ -33,13 +33,14 @@ def joined(spans: Intervals, gap: float, borders: Int64) -> Intervals:
 
 
 def fault_regions(
-    spans: Iterable[tuple[int, int]], pattern: str, side: Side, borders: Int64
+    spans: Iterable[tuple[int, int]], pattern: str, side: Side, edges: Int64
 ) -> list[LabelRegion]:
-    """The regions of one fault from the spans (ns) of its calls or works; ``borders`` are where
-    steps begin."""
+    """The regions of one fault from the spans (ns) of its calls or works; ``edges`` are where
+    the steps begin, and where the last ends."""
     pairs = np.array([*spans], np.int64).reshape(-1, 2)
     pairs[:, 1] = np.maximum(pairs[:, 1], pairs[:, 0] + 1)
-    found = joined(Intervals.union(pairs[:, 0], pairs[:, 1]), CLOSE * _step(borders), borders)
+    near = CLOSE * float(np.median(np.diff(edges)))
+    found = joined(Intervals.union(pairs[:, 0], pairs[:, 1]), near, edges[:-1])
     return [_region(a, b, pattern, side) for a, b in _pairs(found)]
 
 
@@ -94,8 +95,3 @@ def _pairs(spans: Intervals) -> list[tuple[int, int]]:
 
 def _region(start: int, end: int, pattern: str, side: Side) -> LabelRegion:
     return LabelRegion(start / NS_PER_US, end / NS_PER_US, pattern, side)
-
-
-def _step(borders: Int64) -> float:
-    """The typical step, ns; with one border only, an eighth of a second is as good as any."""
-    return float(np.median(np.diff(borders))) if len(borders) > 1 else 1.25e8

@@ -262,13 +262,16 @@ def replaced(
     draw: np.random.Generator,
     pattern: str,
     make: Callable[[int], tuple[Call, ...]],
+    called: Callable[[int], int] = lambda row: row,
 ) -> list[Edit]:
-    """``make(row)`` in place of ops whose name matches, of as many as the strength asks for; empty
-    where the spans have none that issue work. Neighbours first: a faulty module, not a sample."""
+    """``make(row)`` in place of ops whose name matches, or of the event ``called(row)`` around each
+    (-1: leave it), of as many as the strength asks for; empty where the spans have none that issue
+    work. Neighbours first: a faulty module, not a sample."""
     edits: list[Edit] = []
     room = Room(base)
     for span in spans:
         rows = [int(row) for row in base.ops(pattern, span) if len(base.works(int(row)))]
+        rows = [row for row in rows if called(row) >= 0]
         if not rows:
             continue
         first = int(draw.integers(len(rows)))
@@ -279,8 +282,8 @@ def replaced(
         by_host, by_device = need + room.slack.reserve(at), need + room.of_device(at, span)
         for row in rows:
             calls = tuple(ts.settled(base, call, draw) for call in make(row))
-            edits += instead(base, row, calls, draw)
-            host += called_ns(base, calls) - int(base.trace.dur[row])
+            edits += instead(base, called(row), calls, draw)
+            host += called_ns(base, calls) - int(base.trace.dur[called(row)])
             device += device_ns(calls) - int(base.trace.dur[base.works(row)].sum())
             if host >= by_host or device >= by_device:
                 break

@@ -462,15 +462,21 @@ def test_gaps_are_never_inside_an_op_or_a_call(tmp_path: Path) -> None:
 
 
 def test_regions_join_what_is_close_within_a_step() -> None:
-    borders = np.array([0, 1_000, 2_000])
+    edges = np.array([0, 1_000, 2_000])
     spans = [(100, 110), (150, 160), (400, 410), (980, 990), (1_010, 1_020)]
-    found = fault_regions(spans, "sync-explicit", "cpu", borders)
+    found = fault_regions(spans, "sync-explicit", "cpu", edges)
     assert [(r.start_us, r.end_us) for r in found] == [
         (0.1, 0.16),
         (0.4, 0.41),
         (0.98, 0.99),
         (1.01, 1.02),
     ]
+
+
+def test_a_single_step_joins_no_more_than_others() -> None:
+    spans = [(100, 110), (150, 160), (400, 410)]
+    found = fault_regions(spans, "sync-explicit", "cpu", np.array([0, 1_000]))
+    assert [(r.start_us, r.end_us) for r in found] == [(0.1, 0.16), (0.4, 0.41)]
 
 
 def test_a_fault_wins_over_unknown_places_of_its_side() -> None:

@@ -243,6 +243,18 @@ def test_underfilled_work_leaves_half_of_the_device_free(seed: int) -> None:
         assert np.prod(work.args["grid"]) * 2 <= base.device.units
 
 
+def test_a_loop_over_rows_stands_in_place_of_the_whole_call() -> None:
+    base = base_of("inference")
+    found = [inject(base, "compute-underfilled", seed) for seed in range(12)]
+    gone = [e.row for edits in found for e in edits if isinstance(e, Remove)]
+    assert {base.trace.names[base.trace.name[row]] for row in gone} == {"aten::linear"}
+    looped = next(edits for edits in found if any(isinstance(e, Remove) for e in edits))
+    pieces = [e.calls[0].name for e in looped if isinstance(e, Insert)]
+    assert set(pieces) == {"aten::select", "aten::linear"}
+    inside = [c.name for c in named(looped, "aten::linear")[0].inside]
+    assert inside == ["aten::t", "aten::mm"]
+
+
 def test_attention_comes_apart_in_place_of_the_fused_call() -> None:
     base = base_of("inference")
     edits = inject(base, "compute-unfused-attention", strength=0.5)

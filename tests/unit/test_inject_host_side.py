@@ -312,6 +312,15 @@ def test_the_collector_leaves_a_gap_without_events() -> None:
     assert all(isinstance(e, Insert) and not e.calls and e.gap >= 1_000_000 for e in edits)
 
 
+def test_the_collector_is_not_back_at_once_in_a_single_step() -> None:
+    events = [e for i in range(STEPS) for e in step_of(i, "cuda", False, 2)]
+    base = Base("alone.json", trace_of(*events, steps=[(0, STEPS * STEP)]))
+    assert len(base.spans) == 1 < len(base.parts)
+    for seed in range(8):
+        draw = np.random.default_rng(seed)
+        assert len(INJECTORS["host-gc-pause"](base, base.parts, 0.2, draw)) <= 2
+
+
 def test_hooks_pause_often_and_shortly() -> None:
     edits = inject(base_of(), "host-python-overhead")
     gaps = [e.gap for e in edits if isinstance(e, Insert)]
