@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from detector.flagger import Flagger
-from detector.flagger.rivals.nets import NetFlagger, scale_of, sequences
+from detector.flagger.rivals.nets import NetFlagger, Sequence, scale_of, sequences, train
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,21 +42,20 @@ def fit(frame: pd.DataFrame, seed: int) -> Flagger:
     scale = scale_of(frame, seed)
     traces = sequences(frame, scale)
     net = Net(traces[0].rows.shape[1])
-    optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, weight_decay=1e-4)
-    for _ in range(EPOCHS):
-        for batch in torch.split(torch.randperm(len(traces)), TRACES):
-            losses = []
-            for i in batch.tolist():
-                trace = traces[i]
-                at = int(torch.randint(max(1, len(trace.rows) - MOST + 1), ()))
-                part = slice(at, at + MOST)
-                logits, known = net(trace.rows[part]), trace.known[part]
-                if known.any():
-                    losses.append(
-                        F.binary_cross_entropy_with_logits(logits[known], trace.truth[part][known])
-                    )
-            if losses:
-                optimizer.zero_grad()
-                torch.stack(losses).mean().backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
+
+    def losses(batch: list[Sequence]) -> list[Tensor]:
+        return [term for trace in batch for term in _loss(net, trace)]
+
+    train(net, traces, losses, EPOCHS, TRACES)
     return NetFlagger("convolution", net, scale)
+
+
+def _loss(net: Net, trace: Sequence) -> list[Tensor]:
+    """Of a part of a trace; nothing where nobody knows any of it."""
+    at = int(torch.randint(max(1, len(trace.rows) - MOST + 1), ()))
+    part = slice(at, at + MOST)
+    known = trace.known[part]
+    if not known.any():
+        return []
+    logits = net(trace.rows[part])
+    return [F.binary_cross_entropy_with_logits(logits[known], trace.truth[part][known])]

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from detector.flagger import Flagger
-from detector.flagger.rivals.nets import NetFlagger, scale_of, sequences
+from detector.flagger.rivals.nets import NetFlagger, Sequence, scale_of, sequences, train
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,15 +52,15 @@ def fit(frame: pd.DataFrame, seed: int) -> Flagger:
     scale = scale_of(frame, seed)
     traces = sequences(frame, scale)
     net = Bags(traces[0].rows.shape[1])
-    optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, weight_decay=1e-4)
-    for _ in range(EPOCHS):
-        for batch in torch.split(torch.randperm(len(traces)), TRACES):
-            told = torch.stack([net.pooled(_some(traces[i].rows)) for i in batch.tolist()])
-            bad = torch.stack([traces[i].bad for i in batch.tolist()])
-            loss = F.binary_cross_entropy_with_logits(told, bad)
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
+
+    def losses(batch: list[Sequence]) -> list[Tensor]:
+        told = [net.pooled(_some(trace.rows)) for trace in batch]
+        return [
+            F.binary_cross_entropy_with_logits(logits, trace.bad)
+            for logits, trace in zip(told, batch, strict=True)
+        ]
+
+    train(net, traces, losses, EPOCHS, TRACES)
     return NetFlagger("multiple instances", net, scale)
 
 

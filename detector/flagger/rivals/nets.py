@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -63,6 +63,24 @@ def scale_of(frame: pd.DataFrame, seed: int) -> Scale:
     """From a sample of the table's windows."""
     rows = np.random.default_rng(seed).permutation(len(frame))[:SAMPLE]
     return Scale.of(matrix(frame.iloc[rows]))
+
+
+def train(
+    net: nn.Module,
+    traces: list[Sequence],
+    losses: Callable[[list[Sequence]], list[Tensor]],
+    epochs: int,
+    size: int,
+) -> None:
+    """Adam over batches of ``size`` traces; ``losses`` gives the terms of a batch, if any."""
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, weight_decay=1e-4)
+    for _ in range(epochs):
+        for batch in torch.split(torch.randperm(len(traces)), size):
+            terms = losses([traces[i] for i in batch.tolist()])
+            if terms:
+                optimizer.zero_grad()
+                torch.stack(terms).mean().backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
 
 
 class NetFlagger:
