@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from detector.kineto.categories import OTHER_CATEGORIES
+
 Origin = Literal["recorded", "simulated", "injected", "natural"]
 Quality = Literal["good", "bad"]
 Side = Literal["cpu", "gpu"]
@@ -122,7 +124,8 @@ def checked(label: Label, where: str = "label") -> Label:
 
 def clipped(label: Label, events: Iterable[Mapping[str, Any]]) -> Label:
     """The label with its regions cut to where a trace's events lie; what lies outside goes."""
-    whole = [e for e in events if e.get("ph") == "X"]
+    # Not by the span of the whole recording, which outlasts the program.
+    whole = [e for e in events if e.get("ph") == "X" and e.get("cat") not in OTHER_CATEGORIES]
     first = min((float(e["ts"]) for e in whole), default=0.0)
     last = max((float(e["ts"]) + float(e.get("dur", 0)) for e in whole), default=0.0)
     cut = [

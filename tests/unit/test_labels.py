@@ -139,6 +139,7 @@ def test_regions_are_cut_to_where_events_lie() -> None:
         {"ph": "X", "ts": 10.0, "dur": 5.0},
         {"ph": "X", "ts": 30, "dur": 4},
         {"ph": "i", "ts": 99.0},
+        {"ph": "X", "ts": 0.0, "dur": 90.0, "cat": "Trace"},
     ]
     cut = labels.clipped(replace(BAD, regions=regions), events)
     assert [(r.start_us, r.end_us) for r in cut.regions] == [(10.0, 15.0), (20.0, 34.0)]
