@@ -1,0 +1,97 @@
+"""The experiment of the embedded judge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from detector.errors import ConfigError, DetectorError
+from detector.experiment.tables import provenance, table, written
+from detector.metrics import Estimate, by_trace
+from detector.taxonomy import CLASSES, NONE
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class JudgeExperiment:
+    """The embedded judge. ``held_out``: recorded workloads that ``evaluate`` never trains on."""
+
+    settings: dict[str, Any] = field(default_factory=dict)
+    held_out: tuple[str, ...] = ()
+    recorded_repeats: int = 3
+    seed: int = 0
+
+    def train(self, data: Path, out: Path) -> list[str]:
+        """Fit on every labelled evidence; the card holds the figures of its validation pairs."""
+        from detector.judge.training import save_model
+
+        frame = table(data, "evidence")
+        trained = self._fit(frame)
+        file = out / "embedded_judge.safetensors"
+        save_model(trained, file, provenance(data, frame))
+        size = file.stat().st_size
+        return [
+            f"embedded judge: {len(frame)} texts, {size / 1e6:.1f} MB -> {file}",
+            f"  validation pairs: accuracy {trained.metrics['accuracy']:.3f}, "
+            f"top 3 {trained.metrics['top3']:.3f}",
+        ]
+
+    def evaluate(self, data: Path, out: Path) -> list[str]:
+        """Accuracy on the recorded evidence of workloads that were not trained on."""
+        from detector.judge.embedded import Model
+
+        frame = table(data, "evidence")
+        test = (frame["workload"].isin(self.held_out) & (frame["origin"] == "recorded")).to_numpy()
+        if not test.any():
+            raise DetectorError(f"{data}: no recorded evidence of {', '.join(self.held_out)}")
+        trained = self._fit(frame[~frame["workload"].isin(self.held_out)])
+        card = {**_sizes(trained.settings), "temperature": trained.temperature}
+        model = Model(trained.weights, card)
+        return written(out / "embedded_judge.json", _accuracy(model, frame[test]))
+
+    def _fit(self, frame: pd.DataFrame) -> Any:
+        from detector.judge.training import Example, Settings, train_embedded
+
+        examples = [
+            Example(row.text, np.array(row.numbers, np.float32), row.pattern, row.pair)
+            for row in frame.itertuples()
+            for _ in range(self.recorded_repeats if row.origin == "recorded" else 1)
+        ]
+        try:
+            settings = Settings(**self.settings)
+        except TypeError as error:
+            raise ConfigError(f"experiment.settings: {error}") from error
+        return train_embedded(examples, settings, self.seed)
+
+
+def _sizes(settings: Any) -> dict[str, int]:
+    return {"layers": settings.layers, "heads": settings.heads}
+
+
+def _accuracy(model: Any, frame: pd.DataFrame) -> dict[str, Estimate]:
+    """Of the likeliest visible class, and of the three likeliest, by bootstrap over traces."""
+    from detector.judge import tokens
+
+    ids = tokens.encode_all(list(frame["text"]), model.vocabulary)
+    probability = model.probabilities(ids, np.array(frame["numbers"].tolist(), np.float32))
+    seen = np.array([[c in set(row) for c in CLASSES] for row in frame["visible"]])
+    order = np.argsort(-probability * seen, axis=1)
+    label = np.array([CLASSES.index(p) for p in frame["pattern"]])
+    trace, faulty = frame["trace"].to_numpy(), (frame["pattern"] != NONE).to_numpy()
+    hit, near = order[:, 0] == label, (order[:, :3] == label[:, None]).any(axis=1)
+
+    def mean(of: Any, rows: Any) -> Estimate:
+        return by_trace(lambda i: float(of[rows][i].mean()), trace[rows])
+
+    everything = np.ones(len(label), np.bool_)
+    return {
+        "judge accuracy, faulty and healthy places": mean(hit, everything),
+        "judge accuracy, faulty places": mean(hit, faulty),
+        'judge accuracy, healthy places (told "none")': mean(hit, ~faulty),
+        "judge top 3, faulty places": mean(near, faulty),
+    }

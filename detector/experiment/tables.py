@@ -1,0 +1,78 @@
+"""Tables of a built benchmark, and what is written down of an experiment on them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from detector import __version__
+from detector.errors import DetectorError
+from detector.metrics import Estimate
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# What may be trained on, in the order of the rows; never traces labelled by hand ("natural").
+PARTS: Final = ("train", "validation", "test")
+
+
+def table(data: Path, name: str, parts: Sequence[str] = PARTS) -> pd.DataFrame:
+    """A table of a built benchmark, with classes as words; a part without rows has no file.
+
+    Raises DetectorError where the build did not finish, or nothing is there.
+    """
+    import pandas as pd
+
+    if not (data / "manifest.json").is_file():
+        raise DetectorError(f"{data}: no finished benchmark (python -m dataset.build out={data})")
+    files = [data / "tables" / name / f"{part}.parquet" for part in parts]
+    found = [_in_words(file) for file in files if file.is_file()]
+    if not found:
+        raise DetectorError(f"{data}: no {name} in {', '.join(parts)}")
+    return pd.concat(found, ignore_index=True)
+
+
+def _in_words(file: Path) -> pd.DataFrame:
+    """A Parquet file whose ``ClassLabel`` columns, lists of them too, hold their classes' names."""
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+    content = pq.read_table(file)
+    told = (content.schema.metadata or {}).get(b"huggingface", b"{}")
+    features = json.loads(told).get("info", {}).get("features", {})
+    frame = content.to_pandas()
+    for column, feature in features.items():
+        if "names" in feature:
+            frame[column] = np.array(feature["names"], object)[frame[column]]
+        elif "names" in (inner := feature.get("feature", {})):
+            names = np.array(inner["names"], object)
+            frame[column] = [list(names[row]) for row in frame[column]]
+    return frame
+
+
+def provenance(data: Path, frame: pd.DataFrame) -> dict[str, Any]:
+    """What a card says of its training data."""
+    traces = frame.drop_duplicates("trace")
+    return {
+        "version": __version__,
+        "data_sha256": hashlib.sha256((data / "manifest.json").read_bytes()).hexdigest(),
+        "traces_by_origin": {k: int(v) for k, v in traces["origin"].value_counts().items()},
+        "rows": len(frame),
+    }
+
+
+def written(file: Path, results: dict[str, Estimate]) -> list[str]:
+    """Figures as JSON (undefined ones as null), and as lines to print."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    plain = {
+        name: {key: None if np.isnan(figure) else figure for key, figure in asdict(e).items()}
+        for name, e in results.items()
+    }
+    file.write_text(json.dumps(plain, indent=1) + "\n")
+    width = max(map(len, results))
+    return [f"{name:<{width}}  {value}" for name, value in results.items()] + [f"-> {file}"]
