@@ -98,6 +98,16 @@ def a_loop(r: Random, start: int) -> list[Event]:
     ]
 
 
+def a_walk_over_rows(r: Random, start: int) -> list[Event]:
+    return [op("aten::select", start + 3 * i, 1) for i in range(r.randint(9, 12))]
+
+
+def a_broken_graph(r: Random, start: int) -> list[Event]:
+    """Compiled regions of one pass, with time between them."""
+    name = "Torch-Compiled Region: {}/0"
+    return [annotation(name.format(i), start + 12 * i, 5) for i in range(r.randint(2, 3))]
+
+
 def a_note(r: Random, start: int) -> list[Event]:
     make, names = r.choice(((annotation, NOTES), (python, FRAMES), (call, OTHER_CALLS)))
     return [make(r.choice(names), start, r.randint(0, 40), thread=r.randint(1, 2))]
@@ -203,6 +213,15 @@ def a_memset(r: Random, start: int) -> list[Event]:
     return [call("cudaMemsetAsync", start, 2, corr=corr), memset(start + 3, 2, corr)]
 
 
+def a_fallback(r: Random, start: int) -> list[Event]:
+    """Data that goes to the host, is computed there for long, and comes back."""
+    return [
+        memcpy(COPIES[2], start, 2, 100_000),
+        op("aten::sort", start + 3, 220),
+        memcpy(COPIES[1], start + 225, r.randint(1, 5), 100_000),
+    ]
+
+
 HOST = (
     an_op,
     an_op,
@@ -212,6 +231,8 @@ HOST = (
     a_note,
     a_row_of("aten::add_", "aten::mul", "aten::relu"),
     a_row_of("aten::select", "aten::slice", "aten::copy_"),
+    a_walk_over_rows,
+    a_broken_graph,
     a_row_of("aten::_to_copy"),
     a_row_of("aten::conv2d", "aten::batch_norm"),
     a_row_of("aten::cat", "aten::mm"),
@@ -232,6 +253,7 @@ DEVICE = (
     a_copy,
     a_copy,
     a_memset,
+    a_fallback,
 )
 
 

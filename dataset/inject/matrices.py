@@ -21,7 +21,7 @@ from dataset.inject.pieces import Tensor
 from dataset.inject.rounds import Round
 from dataset.simulate import kernels as usual
 from detector import vocabulary
-from detector.features.device import multiprocessors
+from detector.rows import multiprocessors
 from detector.trace import Cat, Int64
 
 _MATMUL: Final = r"^aten::(mm|addmm|bmm|baddbmm)$"

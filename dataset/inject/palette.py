@@ -17,7 +17,7 @@ from dataset.inject.edits import Call, Unfit, Work
 from dataset.simulate import devices
 from dataset.simulate import kernels as usual
 from detector.activity import Activity
-from detector.features.device import multiprocessors
+from detector.rows import multiprocessors
 from detector.trace import Cat, Int64, Trace
 
 _CALLS: Final = {

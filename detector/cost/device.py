@@ -10,11 +10,9 @@ import numpy as np
 from detector import vocabulary
 from detector.activity import Activity
 from detector.cost.issued import host_idle, issued_within, started_within, work_of
-from detector.features.device import multiprocessors
-from detector.features.mix import needless_dropout, needless_graph
-from detector.features.shapes import cat_appends
 from detector.intervals import EMPTY, Intervals
-from detector.trace import Bool, Cat, Int64
+from detector.rows import cat_appends, multiprocessors, needless_dropout, needless_graph
+from detector.trace import Bool, Int64
 
 SMALL_COLLECTIVE_BYTES: Final = 1 << 20
 SHORT_COLLECTIVE_NS: Final = 1_000_000  # on a CPU backend, whose spans carry no sizes
@@ -104,8 +102,7 @@ def _in_threes(hit: Bool) -> Bool:
 def _optimizer(a: Activity) -> Intervals:
     """The optimizer's step where it walks the parameters: its kernels and the idle it causes."""
     steps = a.host("optimizer_step")
-    inside = started_within(a, steps, a.of(Cat.CPU_OP))
-    if len(inside) and len(started_within(a, steps, a.ops("foreach"))):
+    if len(started_within(a, steps, a.ops("foreach"))):
         return EMPTY
     work = work_of(a, steps)
     return work | (a.spans(steps) & host_idle(a)) if a.has_device else a.spans(steps)

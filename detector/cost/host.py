@@ -10,8 +10,8 @@ import numpy as np
 from detector import vocabulary
 from detector.activity import HOST_NAMED, Activity
 from detector.cost.issued import after_sync, all_idle, host_idle, silent
-from detector.features.device import blocking
 from detector.intervals import EMPTY, Intervals
+from detector.rows import blocking
 from detector.trace import Bool, Cat, Int64
 
 SMALL_COPY_BYTES: Final = 64 * 1024

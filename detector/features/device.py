@@ -30,6 +30,7 @@ from detector.features.measure import (
 )
 from detector.features.sequence import shifted
 from detector.intervals import EMPTY, Intervals
+from detector.rows import blocking, launched, multiprocessors
 from detector.trace import Int64
 
 SHORT_US: Final = (5, 10, 20, 100)
@@ -51,12 +52,6 @@ def idle(activity: Activity) -> Intervals:
     return activity.idle(start, end) if end > start else EMPTY
 
 
-def launched(activity: Activity) -> Int64:
-    """Device work whose launch is in the trace."""
-    rows = activity.device_work
-    return rows[activity.trace.launch[rows] >= 0]
-
-
 def starved(activity: Activity) -> Int64:
     """Launched work whose launch began after all earlier device work had ended: an empty queue."""
     trace, rows = activity.trace, activity.device_work
@@ -65,13 +60,6 @@ def starved(activity: Activity) -> Int64:
     before[1:] = np.maximum.accumulate(trace.end[rows])[:-1]
     launch = trace.launch[rows]
     return rows[(launch >= 0) & (trace.start[launch] >= before)]
-
-
-def blocking(activity: Activity) -> Int64:
-    """Launched kernels that ended before their launch call returned."""
-    trace, rows = activity.trace, launched(activity)
-    rows = rows[np.isin(rows, activity.kernels, assume_unique=True)]
-    return rows[trace.end[rows] <= trace.end[trace.launch[rows]]]
 
 
 def short_kernels(activity: Activity, under_us: int) -> Int64:
@@ -155,16 +143,6 @@ INTERVALS: Final[dict[str, Callable[[Activity], Intervals]]] = {
 }
 
 # -- weights and scales --------------------------------------------------------------------------
-
-
-def multiprocessors(activity: Activity) -> int:
-    """Of the main device, from the trace's own metadata; 0 where it does not say."""
-    devices = activity.trace.metadata.get("deviceProperties")
-    for row in devices if isinstance(devices, list) else ():
-        if isinstance(row, dict) and row.get("id") == activity.main_device:
-            count = row.get("numSms", 0)
-            return count if isinstance(count, int) and count > 0 else 0
-    return 0
 
 
 def log2_us(activity: Activity, rows: Int64) -> Values:

@@ -132,6 +132,20 @@ class Scale:
 
 
 @dataclass(frozen=True)
+class Product:
+    """A constant of the trace times a measure."""
+
+    scale: Scale
+    of: Measure
+
+    def __call__(self, cuts: Cuts) -> Values:
+        return self.scale(cuts) * self.of(cuts)
+
+    def __str__(self) -> str:
+        return f"{self.scale} * {self.of}"
+
+
+@dataclass(frozen=True)
 class Unit:
     """A number of ns that gives a time its unit."""
 

@@ -19,6 +19,7 @@ from detector.features.measure import (
     count_share,
 )
 from detector.features.sequence import combined, distance, recurs, shifted
+from detector.rows import needless_dropout, needless_graph
 from detector.trace import Int64
 
 PERIODS: Final = range(1, 9)
@@ -95,22 +96,6 @@ def chained_ops(activity: Activity) -> Int64:
     rows = activity.top_ops
     pointwise = np.isin(rows, activity.ops("pointwise"), assume_unique=True)
     return rows[pointwise & shifted(pointwise, 1) & shifted(pointwise, 2)]
-
-
-def needless_graph(activity: Activity) -> Int64:
-    """Ops that record the autograd graph, where the trace never runs backward."""
-    ops = activity.aten
-    return ops[activity.trace.sequence[ops] >= 0] if not _backward(activity) else ops[:0]
-
-
-def needless_dropout(activity: Activity) -> Int64:
-    """Dropout in training mode, where the trace never runs backward."""
-    rows = activity.ops("train_dropout")
-    return rows if not _backward(activity) else rows[:0]
-
-
-def _backward(activity: Activity) -> bool:
-    return len(activity.host("backward")) > 0
 
 
 def optimizer_ops(activity: Activity) -> Int64:

@@ -2,7 +2,8 @@
 
 "op:cat", "kernel:gemm", "copy:h2d", "call:alloc", "host:gc", "sync:scalar", "idle:loader" are the
 kinds of ``vocabulary`` and ``activity``; "from:SET" and "during:SET" the device work that a set
-issued; every other name is a function of a theme module, whose first line says what it holds.
+issued; "claim:PATTERN" the time that a pattern claims, "weight:PATTERN" the share of it that can be
+given back; every other name is a function of a theme module, whose first line says what it holds.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from detector.activity import IDLE_CAUSES, Activity
-from detector.features import comm, copies, device, host, mix, origin, shapes
+from detector.features import claims, comm, copies, device, host, mix, origin, shapes
 from detector.features.measure import Values
 from detector.intervals import Intervals
 from detector.trace import Int64
@@ -34,12 +35,14 @@ ROWS: Final[dict[str, Callable[[Activity], Int64]]] = {
     name: rows for theme in THEMES for name, rows in theme.ROWS.items()
 }
 INTERVALS: Final[dict[str, Callable[[Activity], Intervals]]] = {
-    name: spans for theme in (device, host, copies, comm) for name, spans in theme.INTERVALS.items()
+    name: spans
+    for theme in (device, host, copies, comm, claims)
+    for name, spans in theme.INTERVALS.items()
 }
 WEIGHTS: Final[dict[str, Callable[[Activity, Int64], Values]]] = {
     name: weight for theme in (device, copies, comm) for name, weight in theme.WEIGHTS.items()
 }
-SCALES: Final[dict[str, Callable[[Activity], float]]] = dict(device.SCALES)
+SCALES: Final[dict[str, Callable[[Activity], float]]] = device.SCALES | claims.SCALES
 
 
 def rows(activity: Activity, name: str) -> Int64:

@@ -1,11 +1,7 @@
-"""What input shapes and types tell: misaligned sides, growing caches, casts, needless biases.
-
-Shapes are interned texts: each distinct one is read once, never once an event.
-"""
+"""What input shapes and types tell: misaligned sides, growing caches, casts, needless biases."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Final
 
@@ -15,37 +11,14 @@ from detector import vocabulary
 from detector.activity import Activity
 from detector.features.measure import Count, Feature, Log1p, Ratio, count_share
 from detector.features.sequence import combined, distance
-from detector.trace import Bool, Int32, Int64
+from detector.rows import cat_appends, is_shape, parsed, told
+from detector.trace import Bool, Int64
 
 ALIGNED: Final = 8
 SMALLEST: Final = 16  # a side below is a vector or a batch, which padding does not help
 RECENT: Final = 64  # casts
 HALF: Final = ("c10::BFloat16", "c10::Half")
 FULL: Final = "float"
-
-Shape = list[int]
-
-
-def _flags(activity: Activity, texts: Int32, test: Callable[[str], bool]) -> Bool:
-    """The test of each row's text, run once for each distinct text; False where there is none."""
-    distinct, which = np.unique(texts, return_inverse=True)
-    names = activity.trace.names
-    passed = np.array([i >= 0 and test(names[i]) for i in distinct], np.bool_)
-    return passed[which] if len(passed) else np.zeros(len(texts), np.bool_)
-
-
-def parsed(text: str) -> list[object]:
-    """The inputs of a "Input Dims" or "Input type" text; none where it is cut or no list."""
-    try:
-        inputs = json.loads(text)
-    except (ValueError, RecursionError):
-        return []
-    return inputs if isinstance(inputs, list) else []
-
-
-def is_shape(value: object) -> bool:
-    """Whether this is a tensor's shape: a list of sizes, not empty."""
-    return isinstance(value, list) and bool(value) and all(type(size) is int for size in value)
 
 
 def misaligned(text: str) -> bool:
@@ -57,19 +30,6 @@ def misaligned(text: str) -> bool:
         for size in shape[-2:]
     ]
     return any(size >= SMALLEST and size % ALIGNED for size in sides)
-
-
-def appends(text: str) -> bool:
-    """Whether a cat adds a little to much: one dimension differs, 8 or more times."""
-    inputs = parsed(text)
-    tensors = inputs[0] if inputs else None
-    if not isinstance(tensors, list) or len(tensors) != 2 or not all(map(is_shape, tensors)):
-        return False
-    first, second = tensors
-    if len(first) != len(second):
-        return False
-    unlike = [(a, b) for a, b in zip(first, second, strict=True) if a != b]
-    return len(unlike) == 1 and unlike[0][0] >= 8 * unlike[0][1]
 
 
 def biased(text: str) -> bool:
@@ -87,13 +47,7 @@ def first_type(text: str) -> str:
 def misaligned_matmuls(activity: Activity) -> Int64:
     """Matrix products with a side of 16 or more that is no multiple of 8."""
     rows = activity.ops("matmul")
-    return rows[_flags(activity, activity.trace.dims[rows], misaligned)]
-
-
-def cat_appends(activity: Activity) -> Int64:
-    """Concatenations that add a little to much: a cache that grows."""
-    rows = activity.ops("cat")
-    return rows[_flags(activity, activity.trace.dims[rows], appends)]
+    return rows[told(activity, activity.trace.dims[rows], misaligned)]
 
 
 def casts(activity: Activity) -> Int64:
@@ -108,13 +62,13 @@ def casts(activity: Activity) -> Int64:
 def casts_up(activity: Activity) -> Int64:
     """Casts from a half type."""
     rows = casts(activity)
-    return rows[_flags(activity, activity.trace.types[rows], lambda t: first_type(t) in HALF)]
+    return rows[told(activity, activity.trace.types[rows], lambda t: first_type(t) in HALF)]
 
 
 def casts_down(activity: Activity) -> Int64:
     """Casts from float."""
     rows = casts(activity)
-    return rows[_flags(activity, activity.trace.types[rows], lambda t: first_type(t) == FULL)]
+    return rows[told(activity, activity.trace.types[rows], lambda t: first_type(t) == FULL)]
 
 
 def repeated_casts(activity: Activity) -> Int64:
@@ -146,7 +100,7 @@ def _biased_pairs(activity: Activity) -> tuple[Int64, Bool]:
     conv, norm = activity.ops("conv_call"), activity.ops("batch_norm_call")
     both = np.union1d(conv, norm)
     adding = activity.holders(activity.ops("add"), vocabulary.HOST["conv_call"])
-    shaped = conv[_flags(activity, activity.trace.dims[conv], biased)]
+    shaped = conv[told(activity, activity.trace.dims[conv], biased)]
     with_bias = np.isin(both, np.union1d(adding, shaped), assume_unique=True)
     is_norm = np.isin(both, norm, assume_unique=True)
     return both, with_bias[:-1] & is_norm[1:]

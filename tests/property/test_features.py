@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
 from random import Random
 
@@ -13,10 +14,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detector import vocabulary
+from detector import cost, vocabulary
 from detector.activity import IDLE_CAUSES, SYNC_CAUSES, Activity
 from detector.features import COLUMNS, FEATURES, extract
 from detector.features.cuts import Cuts, Sheet
+from detector.intervals import Intervals
 from detector.trace import Cat, Step, Trace
 from detector.window import Judged, Window, by_step, by_time
 from tests.random_traces import SEEDS, TRACES, random_events, random_trace
@@ -144,6 +146,21 @@ def of_sized(rows: Callable[[SlowTrace], list[Row]]) -> Twin:
 
 def loader_of(kind: str) -> Twin:
     return lambda w: w.share([r for r in w.slow.loader_rows if r in w.slow.host(kind)])
+
+
+@lru_cache(maxsize=1)
+def read(slow: SlowTrace) -> Activity:
+    return Activity(slow.trace)
+
+
+def recoverable(pattern: str) -> Twin:
+    """The claims' own tests say what they hold; here they are cut to the window, one by one."""
+
+    def twin(w: Look) -> float:
+        window = Intervals.span(w.start * 1_000, w.end * 1_000)
+        return cost.claim(read(w.slow), pattern).within(window).recoverable_ns / 1_000 / w.length
+
+    return twin
 
 
 DEVICE: dict[str, Twin] = {
@@ -326,6 +343,25 @@ SHAPES |= {
     "work_cat_appends": issued(lambda s: s.appends()),
     "work_casts_repeated": issued(lambda s: s.repeated_casts()),
 }
+CLAIMED_WITH = {
+    "device": "input-pageable-copy input-copy-not-overlapped input-tiny-copies "
+    "input-cpu-tensor-to-device sync-scalar-readback sync-tensor-readback sync-explicit "
+    "sync-dynamic-shape sync-blocking-launch host-launch-bound host-cpu-fallback "
+    "memory-alloc-churn memory-layout-transform compute-fp32-matmul compute-underfilled",
+    "host": "input-dataloader-sync input-dataloader-starved input-main-thread-preprocessing "
+    "host-python-overhead host-loop-indexing host-gc-pause memory-zero-grad-fill "
+    "memory-redundant-copy memory-dtype-churn compute-unfused-attention "
+    "compute-unfused-elementwise compute-single-tensor-optimizer compile-graph-break "
+    "compile-recompile comm-small-collectives comm-unused-parameters comm-missing-no-sync "
+    "infer-autograd",
+    "shapes": "compute-misaligned-gemm compute-conv-bias-batchnorm infer-kv-cat",
+    "nothing": "comm-exposed",
+}
+for needed, twins in (("device", DEVICE), ("host", HOST), ("shapes", SHAPES), ("nothing", ALWAYS)):
+    twins |= {
+        "claim_" + pattern.replace("-", "_"): recoverable(pattern)
+        for pattern in CLAIMED_WITH[needed].split()
+    }
 TWINS: dict[str, Twin] = {**WORK, **DEVICE, **HOST, **ALWAYS, **STACKS, **SHAPES}
 
 

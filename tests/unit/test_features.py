@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from detector.activity import Activity
-from detector.features import COLUMNS, FEATURES, VARIANTS, extract
+from detector.cost import WEIGHTS
+from detector.features import COLUMNS, FEATURES, VARIANTS, extract, sets
+from detector.taxonomy import PATTERNS
 from detector.trace import Step, Trace
 from detector.window import Judged, by_step, by_time
 from tests.traces import (
@@ -60,6 +62,9 @@ def test_formulas_are_spelt_from_what_runs() -> None:
     assert formula["busy"] == "covered(busy) / length"
     assert formula["op_rate"] == "log2(1 + count(op) / (length / 1 ms))"
     assert formula["kernel_us_spread"] == "std(log2(us) of kernel)"
+    assert formula["claim_sync_explicit"] == (
+        "weight:sync-explicit * covered(claim:sync-explicit) / length"
+    )
 
 
 # -- the device ----------------------------------------------------------------------------------
@@ -246,6 +251,76 @@ def test_on_a_cpu_run_the_ops_are_the_work() -> None:
     assert value("work_matmul", *events) == pytest.approx(0.5)
     assert math.isnan(value("kernel_us", *events))
     assert value("compute", *events) == pytest.approx(0.3)
+
+
+# -- claims --------------------------------------------------------------------------------------
+
+
+def test_each_pattern_that_one_trace_can_show_has_its_claim() -> None:
+    claims = [f.name for f in FEATURES if f.name.startswith("claim_")]
+    shown = [pattern.id for pattern in PATTERNS if pattern.id != "comm-straggler"]
+    assert claims == ["claim_" + pattern.replace("-", "_") for pattern in shown]
+    assert {f"claim:{pattern}" for pattern in shown} <= set(sets.INTERVALS)
+    assert {f"weight:{pattern}" for pattern in shown} <= set(sets.SCALES)
+
+
+def launching() -> list[Event]:
+    """Three kernels, and the device idle while the host launches, runs ops and interprets."""
+    return [
+        launch(0, 4, 1),
+        kernel("k", 10, 10, 1),
+        op("aten::add", 30, 20),
+        launch(35, 14, 2),
+        kernel("k", 80, 10, 2),
+        kernel("k", 99, 1),
+    ]
+
+
+def test_a_claim_counts_by_the_share_of_it_that_comes_back() -> None:
+    idle = 0.79  # of it: 0..10, 20..80 and 90..99
+    found = value("claim_host_launch_bound", *launching())
+    assert found == pytest.approx(WEIGHTS["host-launch-bound"] * idle)
+
+
+def test_a_claim_is_that_of_the_window() -> None:
+    name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    wait, work = annotation(name, 0, 100), op("aten::mm", 100, 5)
+    trace = trace_of(kernel("k", 0, 30), wait, work, kernel("k", 100, 100))
+    judged = Judged(0, 200_000, (), "whole")
+    matrix = extract(Activity(trace), judged, by_time(judged, 4))
+    found = matrix[:, COLUMNS.index("claim_input_dataloader_sync")]
+    assert found.tolist() == pytest.approx([0.4, 1, 0, 0])
+    meaning = {feature.name: feature.meaning for feature in FEATURES}
+    assert meaning["claim_input_dataloader_sync"] == (
+        'what mending "Batches are made on the training thread" could give back'
+    )
+
+
+def test_claims_that_a_cpu_run_cannot_show_are_not_defined_there() -> None:
+    fill = (annotation("Optimizer.zero_grad#SGD", 0, 20), op("aten::zero_", 2, 10))
+    assert value("claim_memory_zero_grad_fill", *fill) == pytest.approx(0.1)
+    assert value("claim_comm_exposed", *fill) == 0
+    assert math.isnan(value("claim_host_launch_bound", *fill))
+    assert math.isnan(value("claim_infer_kv_cat", *fill))  # recorded without shapes
+    shaped = op("aten::mm", 30, 10, dims="[[64, 129], [129, 256]]")
+    assert value("claim_infer_kv_cat", *fill, shaped) == 0
+    assert value("claim_compute_misaligned_gemm", *fill, shaped) == pytest.approx(0.03)
+
+
+def test_without_host_events_only_what_the_device_tells_is_defined() -> None:
+    kernels = (kernel("volta_sgemm", 0, 50), kernel("sgemm", 90, 10))
+    assert value("claim_compute_fp32_matmul", *kernels) == pytest.approx(0.67 * 0.6)
+    assert math.isnan(value("claim_compute_unfused_attention", *kernels))
+
+
+def test_a_mark_that_names_a_pattern_changes_no_claim() -> None:
+    def claims(*events: Event) -> list[float]:
+        trace, judged = trace_of(*events), Judged(0, 100_000, (), "whole")
+        row = extract(Activity(trace), judged, by_time(judged, 1))[0]
+        return [row[i] for i, name in enumerate(COLUMNS) if name.startswith("claim_")]
+
+    marks = [annotation(f"@@{pattern.id}", 1 + i, 40) for i, pattern in enumerate(PATTERNS)]
+    np.testing.assert_array_equal(claims(*launching(), *marks), claims(*launching()))
 
 
 # -- context -------------------------------------------------------------------------------------

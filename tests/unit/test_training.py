@@ -227,7 +227,7 @@ def test_what_holds_in_one_workload_alone_is_not_known_when_it_is_held_out() -> 
     frame = windows({"odd": "recorded", "b": "recorded", **others})
     mine = frame["workload"] == "odd"
     frame.loc[mine, COLUMNS[0]] = 1 - frame.loc[mine, COLUMNS[0]]
-    scored = held_out(frame, fit_folds(frame, replace(TINY, rounds=30, recorded_weight=1.0)))
+    scored = held_out(frame, fit_folds(frame, replace(TINY, rounds=90, recorded_weight=1.0)))
     odd = scored[scored["workload"] == "odd"]
     other = scored[scored["workload"] == "b"]
     assert auc((odd["cpu"] > 0).to_numpy(), odd["cpu_score"].to_numpy()) < 0.2

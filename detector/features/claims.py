@@ -1,0 +1,67 @@
+"""What mending each pattern could give back of a window, by the claims of ``cost``.
+
+A claim is computed from the trace's events alone: no label, marker or file name enters it.
+
+The same claims chose places of the benchmark that count as unknown and are left out of training
+and scoring. Injected traces: places of the base where a claim of any pattern is large
+(``own_problems`` in ``dataset/inject/regions.py``), for windows of that pattern's side. Simulated
+and recorded traces with a device: unlabelled windows that ``host-launch-bound`` claims over 30 %
+of, for both sides (``_doubt_starved`` in ``dataset/tables.py``). Windows that would look faulty to
+these features and are labelled healthy are missing there, so such a part flatters them: most so
+injected ones, and elsewhere ``claim_host_launch_bound``. Recorded traces are masked by no other
+claim, so by none of the device's side; natural traces, labelled by hand, by none at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from detector import cost
+from detector.activity import Activity
+from detector.features.measure import LENGTH, Covered, Feature, Need, Product, Ratio, Scale
+from detector.intervals import Intervals
+from detector.taxonomy import PATTERNS, Pattern
+
+# Not of the patterns that a single trace cannot show: their claims are always empty.
+CLAIMED: Final = tuple(pattern for pattern in PATTERNS if "ranks" not in pattern.needs)
+# Patterns that the taxonomy checks with a device only, but whose claims measure CPU runs as well.
+ON_CPU_RUNS: Final = ("compute-misaligned-gemm", "comm-exposed")
+
+
+def spans(activity: Activity, pattern: str) -> Intervals:
+    """The time that a pattern claims."""
+    return cost.claim(activity, pattern).intervals
+
+
+INTERVALS: Final[dict[str, Callable[[Activity], Intervals]]] = {
+    f"claim:{pattern.id}": partial(spans, pattern=pattern.id) for pattern in CLAIMED
+}
+SCALES: Final[dict[str, Callable[[Activity], float]]] = {
+    f"weight:{pattern.id}": partial(cost.weight, pattern=pattern.id) for pattern in CLAIMED
+}
+
+
+def recoverable(pattern: str) -> Ratio:
+    """The share of the window that a pattern could give back."""
+    return Ratio(Product(Scale(f"weight:{pattern}"), Covered(f"claim:{pattern}")), LENGTH)
+
+
+def need(pattern: Pattern) -> Need | None:
+    """What the trace must hold to show the pattern, by the taxonomy: the rarest of its needs."""
+    if "device" in pattern.needs and pattern.id not in ON_CPU_RUNS:
+        return "device"
+    return "shapes" if "shapes" in pattern.needs else "host" if "host" in pattern.needs else None
+
+
+FEATURES: Final = tuple(
+    Feature(
+        f"claim_{pattern.id.replace('-', '_')}",
+        "share",
+        f'what mending "{pattern.title}" could give back',
+        recoverable(pattern.id),
+        need(pattern),
+    )
+    for pattern in CLAIMED
+)
