@@ -34,7 +34,6 @@ from detector.output import told  # noqa: E402
 from detector.window import ByStep  # noqa: E402
 
 
-
 def rewindow(
     folder: Path, out: Path, windower: ByStep, *, with_evidence: bool = False, workers: int = 2
 ) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 from dataset.inject.base import Base
 from dataset.labels import UNKNOWN, LabelRegion, Side
+from dataset.natural import Natural, Verdict, read_all
 from detector import cost, guards
 from detector.intervals import EMPTY, Intervals
 from detector.taxonomy import PATTERNS
@@ -45,12 +47,36 @@ def fault_regions(
 
 
 def own_problems(base: Base) -> dict[Side, Intervals]:
-    """Where the base itself has the evidence of some pattern, ns of the base.
+    """Where the base itself may have a problem, ns of the base; a detector is not scored there.
 
-    Measured, not looked at: where a pattern's claim could give back ``SUSPICIOUS`` of a step, it is
-    taken for a problem in those cells (a ``CELLS``th of the step) of which it fills ``DENSE``.
-    Nobody knows whether it is one; who scores a detector leaves these places out.
+    Measured: where a pattern's claim could give back ``SUSPICIOUS`` of a step, those cells (a
+    ``CELLS``th of the step) of which it fills ``DENSE``. Where the base was labelled by hand, also
+    what was found there, less what was looked at and found sound in spite of its looks.
     """
+    found = _claimed(base)
+    hand = _labelled_by_hand().get(base.trace.source.sha256)
+    if hand is None:
+        return found
+    return {
+        side: (found[side] - _told(hand.healthy, side)) | _told(hand.regions, side)
+        for side in found
+    }
+
+
+@lru_cache(maxsize=1)
+def _labelled_by_hand() -> dict[str, Natural]:
+    return {label.sha256: label for label in read_all()}
+
+
+def _told(verdicts: Iterable[Verdict], side: Side) -> Intervals:
+    """The spans of a side's verdicts, ns."""
+    spans = [span for v in verdicts if v.side == side for span in v.spans_us]
+    pairs = np.array([[round(t * NS_PER_US) for t in span] for span in spans], np.int64)
+    pairs = pairs.reshape(-1, 2)
+    return Intervals.union(pairs[:, 0], pairs[:, 1])
+
+
+def _claimed(base: Base) -> dict[Side, Intervals]:
     edges = np.array([*(span.start for span in base.spans), base.judged.end], np.int64)
     shares = np.arange(CELLS) / CELLS
     cells = (edges[:-1, None] + np.diff(edges)[:, None] * shares).astype(np.int64).ravel()

@@ -1,24 +1,29 @@
-"""What is measured of one flagger on one part of a split."""
+"""What is measured of one flagger's window scores on one part of a split, and its thresholds."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
-from detector.comparison.scored import Scored, matches
+from detector.comparison.scored import Rows, Scored
+from detector.flagger.leak import within_trace
 from detector.flagger.training import SIDES
 from detector.metrics import Estimate, auc, average_precision, by_trace
-from detector.taxonomy import CLASSES, NONE
+from detector.taxonomy import BY_ID, NONE
 
-LOOSE, TIGHT = 0.3, 0.5  # IoU
 LEAST: Final = 5  # windows of a kind below which a figure says nothing
 ROUNDS: Final = 300
+PATTERN_ROUNDS: Final = 100
+POINTS: Final = 300  # of a curve
 ALARMS: Final = 0.25  # per healthy trace and side, where thresholds are set
 
 
 def window_figures(scored: Scored, side: str) -> dict[str, Estimate]:
-    """AUC-ROC and average precision of a side's windows; nothing where one kind is missing."""
+    """AUC-ROC, over all windows and within traces, and average precision of a side's windows;
+    nothing where one kind is missing."""
     rows = scored.clear(side)
     truth, score = scored.truth(side)[rows], scored.side(side)[rows].astype(np.float64)
     trace = scored.frame["trace"].to_numpy()[rows]
@@ -27,6 +32,7 @@ def window_figures(scored: Scored, side: str) -> dict[str, Estimate]:
     return {
         "AUC": by_trace(lambda i: auc(truth[i], score[i]), trace, rounds=ROUNDS),
         "AP": by_trace(lambda i: average_precision(truth[i], score[i]), trace, rounds=ROUNDS),
+        "within": within_trace(truth, score, trace, rounds=ROUNDS),
     }
 
 
@@ -53,19 +59,54 @@ def by_extent(scored: Scored, side: str) -> dict[str, float]:
     return found
 
 
-def by_pattern(scored: Scored) -> dict[str, tuple[float, int]]:
-    """AUC-ROC of a pattern's windows against the free ones of its side, and how many there are."""
-    found = {}
+def by_pattern(scored: Scored) -> dict[str, dict[str, Any]]:
+    """Of each pattern's windows against the free ones of its side: AUC-ROC, average precision,
+    how many ``windows`` there are and in how many ``traces``."""
+    found: dict[str, dict[str, Any]] = {}
     pattern = scored.frame["pattern"].to_numpy()
     for side in SIDES:
         rows = scored.clear(side)
-        truth, score = scored.truth(side)[rows], scored.side(side)[rows].astype(np.float64)
+        truth = scored.truth(side)[rows]
         for name in np.unique(pattern[rows][truth]):
             mine = truth & (pattern[rows] == name)
-            chosen = ~truth | mine
-            if name != NONE and mine.sum() >= LEAST:
-                found[str(name)] = (auc(mine[chosen], score[chosen]), int(mine.sum()))
+            own = name != NONE and BY_ID[name].side == side
+            if own and mine.sum() >= LEAST:
+                found[str(name)] = _against(scored, side, rows[~truth | mine])
     return found
+
+
+def _against(scored: Scored, side: str, rows: Rows) -> dict[str, Any]:
+    truth, score = scored.truth(side)[rows], scored.side(side)[rows].astype(np.float64)
+    trace = scored.frame["trace"].to_numpy()[rows]
+    return {
+        "AUC": by_trace(lambda i: auc(truth[i], score[i]), trace, rounds=PATTERN_ROUNDS),
+        "AP": average_precision(truth, score),
+        "windows": int(truth.sum()),
+        "traces": len(np.unique(trace[truth])),
+    }
+
+
+@dataclass(frozen=True)
+class Curves:
+    """ROC and precision-recall, as equally long lists of points."""
+
+    false_share: npt.NDArray[np.float64]
+    recall: npt.NDArray[np.float64]
+    precision: npt.NDArray[np.float64]
+
+
+def curves(scored: Scored, side: str) -> Curves | None:
+    """At most ``POINTS`` points from the highest score down; None where one kind is missing."""
+    rows = scored.clear(side)
+    truth, score = scored.truth(side)[rows], scored.side(side)[rows]
+    if min(truth.sum(), (~truth).sum()) < LEAST:
+        return None
+    order = np.argsort(-score, kind="stable")
+    last = np.append(np.diff(score[order]) != 0, True)  # windows of one score come together
+    hits, seen = np.cumsum(truth[order])[last], np.flatnonzero(last) + 1
+    kept = np.unique(np.linspace(0, len(hits) - 1, POINTS).round().astype(int))
+    hits, seen = hits[kept], seen[kept]
+    return Curves((seen - hits) / (~truth).sum(), hits / truth.sum(), hits / seen)
 
 
 def thresholds(scored: Scored) -> dict[str, float]:
@@ -82,55 +123,3 @@ def thresholds(scored: Scored) -> dict[str, float]:
                 limits[side] = limit
                 break
     return limits
-
-
-def region_figures(scored: Scored, limits: dict[str, float]) -> dict[str, Any]:
-    """Recall and precision of regions, classes of the matched ones, alarms in healthy traces."""
-    trace = scored.frame["trace"].to_numpy()
-    healthy = (scored.frame["quality"] == "good").to_numpy()
-    found, alarms = [], 0
-    told_all, hits = 0, {LOOSE: 0, TIGHT: 0}
-    for side in SIDES:
-        true, told = scored.true_runs(side), scored.told_runs(side, limits[side])
-        found += [(run, best, iou) for run, best, iou in matches(true, told, trace)]
-        alarms += sum(bool(healthy[run.first]) for run in told)
-        told_all += len(told)
-        for _, best, iou in matches(told, true, trace):
-            for limit in hits:
-                hits[limit] += best is not None and iou >= limit
-    matched = [(run, best) for run, best, iou in found if best is not None and iou >= LOOSE]
-    truth = np.array([run.pattern for run, _ in matched], int)
-    order = np.array([_order(scored, run, best) for run, best in matched], int).reshape(-1, 3)
-    return {
-        "regions": len(found),
-        **{
-            f"recall {limit}": _share(sum(i >= limit for *_, i in found), len(found))
-            for limit in hits
-        },
-        **{f"precision {x}": _share(hits[x], told_all) for x in hits},
-        "alarms per healthy trace": _share(alarms, len(np.unique(trace[healthy]))),
-        "healthy traces": len(np.unique(trace[healthy])),
-        "class accuracy": _share(int((order[:, 0] == truth).sum()), len(truth)),
-        "class top 3": _share(int((order == truth[:, None]).any(axis=1).sum()), len(truth)),
-        "class macro F1": _macro_f1(truth, order[:, 0]),
-    }
-
-
-def _order(scored: Scored, run: Any, best: Any) -> list[int]:
-    """The three likeliest patterns of a told region, by the mean over its windows."""
-    mean = scored.scores.classes[best.first : best.last + 1].mean(axis=0).copy()
-    mean[CLASSES.index(NONE)] = -1
-    return [int(k) for k in np.argsort(-mean)[:3]]
-
-
-def _share(part: int, whole: int) -> float:
-    return part / whole if whole else float("nan")
-
-
-def _macro_f1(truth: Any, told: Any) -> float:
-    """Mean F1 over the patterns that occur."""
-    values = []
-    for k in np.unique(truth):
-        hit = int(((truth == k) & (told == k)).sum())
-        values.append(2 * hit / (int((truth == k).sum()) + int((told == k).sum())))
-    return float(np.mean(values)) if values else float("nan")

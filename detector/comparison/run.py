@@ -11,21 +11,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from detector.comparison import figures, page
+from detector.comparison import extras, figures, page, plots, regions
+from detector.comparison.ablations import plans
+from detector.comparison.labelled import Labelled
 from detector.comparison.scored import Scored
 from detector.errors import DetectorError
 from detector.experiment import table
-from detector.features import COLUMNS, VARIANTS
+from detector.features import COLUMNS
 from detector.flagger import Flagger, Scores
 from detector.flagger.lightgbm import HEADS
 from detector.flagger.rivals import BASELINES, NAMES, rival
-from detector.flagger.training import SIDES, Training, fit, matrix
+from detector.flagger.training import INSIDE, SIDES, Training, fit, matrix
 from detector.taxonomy import CLASSES
 
 if TYPE_CHECKING:
     import pandas as pd
 
 OURS: Final = "LightGBM"
+# Beside the page in ``out``: the plots, and what the scripts and a person add to the page.
+BESIDE: Final = "results"
 EVERYTHING: Final = ("train", "validation", "test", "natural", "excluded")
 # What is measured: the name of the test, the split scheme, its part.
 TESTS: Final = (
@@ -39,63 +43,89 @@ TESTS: Final = (
 
 
 class Trees:
-    """LightGBM's heads, as trained here, behind the flagger's contract."""
+    """LightGBM's heads, as trained here, behind the flagger's contract.
+
+    ``columns``: the features that it may see; ``heads``: those to train, without the classes' head
+    all classes are equally likely.
+    """
 
     name = OURS
 
-    def __init__(self, frame: pd.DataFrame, settings: Training, columns: Sequence[str] = COLUMNS):
-        self.threshold = dict.fromkeys(SIDES, 0.5)
-        self._hidden = np.array([c not in set(columns) for c in COLUMNS])
-        shown = frame.copy(deep=False)
-        if self._hidden.any():
-            shown[[c for c in COLUMNS if c not in set(columns)]] = np.float32(0)
-        self._heads = fit(shown, settings)
+    def __init__(
+        self,
+        frame: pd.DataFrame,
+        settings: Training,
+        columns: Sequence[str] = COLUMNS,
+        heads: Sequence[str] = HEADS,
+    ):
+        self.threshold = dict.fromkeys(SIDES, 0.0)  # each window is asked for its class
+        self._heads = fit(frame, settings, heads, columns)
 
     def score(self, matrix: Any) -> Scores:
         """See ``Flagger``."""
-        seen = np.where(self._hidden, np.float32(0), matrix) if self._hidden.any() else matrix
-        return Scores(*(np.asarray(self._heads[h].predict(seen), np.float32) for h in HEADS))
+        seen = self._heads.seen(matrix)
+        cpu, gpu = (self._heads.raw(side, seen).astype(np.float32) for side in SIDES)
+        return Scores(cpu, gpu, self._heads.classes(seen, np.ones(len(seen), np.bool_)))
 
     def drivers(self, matrix: Any, side: str) -> list[tuple[str, ...]]:
         """Not asked for here."""
         return [()] * len(matrix)
 
+    def contributions(self, matrix: Any, side: str) -> Any:
+        """Each feature's part in the raw scores (SHAP values, log odds), [windows, COLUMNS]."""
+        whole = np.zeros((len(matrix), len(COLUMNS)))
+        places = [COLUMNS.index(column) for column in self._heads.columns]
+        whole[:, places] = self._heads.contributions(side, self._heads.seen(matrix))
+        return whole
+
 
 @dataclass(frozen=True)
 class ComparisonExperiment:
-    """``rivals``: names of ``detector.flagger.rivals``; ``tests``: names of ``TESTS``."""
+    """``rivals``: names of ``detector.flagger.rivals``; ``tests``: names of ``TESTS``;
+    ``page_only``: write the page anew from what ``out`` holds."""
 
     settings: Training = field(default_factory=Training)
     rivals: tuple[str, ...] = NAMES
     tests: tuple[str, ...] = tuple(name for name, *_ in TESTS)
     ablations: bool = True
+    page_only: bool = False
 
     def train(self, data: Path, out: Path) -> list[str]:
         """There is nothing to ship."""
         raise DetectorError("experiment=comparison has nothing to train: use detector.evaluate")
 
     def evaluate(self, data: Path, out: Path) -> list[str]:
-        """All tests; writes ``comparison.json`` and ``RESULTS.md`` into ``out``."""
+        """All tests; writes ``comparison.json``, ``RESULTS.md`` and its plots into ``out``."""
+        extras.read(out / BESIDE)  # what does not fit shall be said before an hour of training
+        if not self.page_only:
+            self._measure(data, out)
+        text = page.render(_kept(out / "comparison.json"), extras.read(out / BESIDE))
+        (out / "RESULTS.md").write_text(text)
+        return [*text.splitlines(), f"-> {out / 'RESULTS.md'}"]
+
+    def _measure(self, data: Path, out: Path) -> None:
         windows, parts = windows_of(data)
+        labels = labels_of(data)
         results: dict[str, Any] = {"windows": len(windows), "tests": {}}
         results["traces"] = windows["trace"].nunique()
-        out.mkdir(parents=True, exist_ok=True)
+        (out / BESIDE).mkdir(parents=True, exist_ok=True)
         for name, scheme, part in TESTS:
             if name not in self.tests or scheme not in parts:
                 continue
             split = windows["trace"].map(parts[scheme])
             if not (split == part).any() or not (split == "train").any():
                 continue
-            found = self._test(windows, split, part)
+            found, scored = self._test(windows, split, part, labels)
             if name == "in distribution" and self.ablations:
                 found["ablations"] = self._ablations(windows, split, part)
             results["tests"][name] = found
+            found["plots"] = _drawn(name, found, scored, out)
+            plots.bars(results["tests"], out / BESIDE / "tests.png")
             (out / "comparison.json").write_text(json.dumps(_plain(results), indent=1) + "\n")
-        text = page.render(_plain(results))
-        (out / "RESULTS.md").write_text(text)
-        return [*text.splitlines(), f"-> {out / 'RESULTS.md'}"]
 
-    def _test(self, windows: pd.DataFrame, split: pd.Series[str], part: str) -> dict[str, Any]:
+    def _test(
+        self, windows: pd.DataFrame, split: pd.Series[str], part: str, labels: Labelled | None
+    ) -> tuple[dict[str, Any], dict[str, Scored]]:
         train, valid, test = (windows[split == p] for p in ("train", "validation", part))
         valid = valid if len(valid) else train
         found: dict[str, Any] = {
@@ -109,23 +139,23 @@ class ComparisonExperiment:
             begun = time.perf_counter()
             flagger = make()
             fitted = time.perf_counter()
-            scored[name] = _score(flagger, test)
+            scored[name] = scored_by(flagger, test, labels)
             figure = {
                 "fit_s": fitted - begun,
                 "us_per_window": 1e6 * (time.perf_counter() - fitted) / max(1, len(test)),
                 "windows": {s: figures.window_figures(scored[name], s) for s in SIDES},
             }
             if name == OURS:
-                limits = figures.thresholds(_score(flagger, valid))
+                limits = figures.thresholds(scored_by(flagger, valid))
                 figure |= {
                     "thresholds": limits,
-                    "regions": figures.region_figures(scored[name], limits),
+                    "regions": regions.region_figures(scored[name], limits),
                     "extent": {s: figures.by_extent(scored[name], s) for s in SIDES},
                     "patterns": figures.by_pattern(scored[name]),
                 }
             found["flaggers"][name] = figure
         found["margin"] = {s: _margin(scored, found["flaggers"], s) for s in SIDES}
-        return found
+        return found, scored
 
     def _flaggers(self, train: pd.DataFrame) -> dict[str, Callable[[], Flagger]]:
         seed = self.settings.seed
@@ -139,32 +169,12 @@ class ComparisonExperiment:
     ) -> dict[str, dict[str, Any]]:
         """Without a kind of feature, an origin, or some of the data; window AUC by side."""
         train, test = windows[split == "train"], windows[split == part]
-        plans: dict[str, tuple[pd.DataFrame, Sequence[str]]] = {}
-        for suffix in VARIANTS:
-            mine = [c for c in COLUMNS if _variant(c) == suffix]
-            plans[f"only {suffix or 'plain values'}"] = train, mine
-            plans[f"without {suffix or 'plain values'}"] = (
-                train,
-                [c for c in COLUMNS if c not in set(mine)],
-            )
-        for origin in sorted(train["origin"].unique()):
-            plans[f"only {origin} traces"] = train[train["origin"] == origin], COLUMNS
-            plans[f"without {origin} traces"] = train[train["origin"] != origin], COLUMNS
-        names = train["trace"].unique()
-        order = np.random.default_rng(self.settings.seed).permutation(len(names))
-        for share in (0.1, 0.3):
-            kept = set(names[order[: int(share * len(names))]])
-            plans[f"{share:.0%} of the traces"] = train[train["trace"].isin(kept)], COLUMNS
         found = {}
-        for name, (rows, columns) in plans.items():
-            if rows["cpu"].max() >= 0.1 and rows["gpu"].max() >= 0.1:
-                scored = _score(Trees(rows, self.settings, columns), test)
+        for name, (rows, columns) in plans(train, self.settings.seed).items():
+            if rows["cpu"].max() >= INSIDE and rows["gpu"].max() >= INSIDE:
+                scored = scored_by(Trees(rows, self.settings, columns, SIDES), test)
                 found[name] = {s: figures.window_figures(scored, s).get("AUC") for s in SIDES}
         return found
-
-
-def _variant(column: str) -> str:
-    return "@" + column.split("@")[1] if "@" in column else ""
 
 
 def windows_of(data: Path) -> tuple[pd.DataFrame, dict[str, dict[str, str]]]:
@@ -176,11 +186,19 @@ def windows_of(data: Path) -> tuple[pd.DataFrame, dict[str, dict[str, str]]]:
     return windows, {s: dict(zip(traces["trace"], traces[s], strict=True)) for s in schemes}
 
 
-def _score(flagger: Flagger, frame: pd.DataFrame) -> Scored:
+def labels_of(data: Path) -> Labelled | None:
+    """All labels of the benchmark; None where it has no table of them."""
+    try:
+        return Labelled(table(data, "regions", EVERYTHING))
+    except DetectorError:
+        return None
+
+
+def scored_by(flagger: Flagger, frame: pd.DataFrame, labels: Labelled | None = None) -> Scored:
     """Each trace on its own, as a scan would."""
     rows = matrix(frame)
     if isinstance(flagger, Trees):
-        return Scored(frame.reset_index(drop=True), flagger.score(rows))
+        return Scored(frame.reset_index(drop=True), flagger.score(rows), labels)
     breaks = np.flatnonzero((frame["trace"] != frame["trace"].shift()).to_numpy())[1:]
     parts = [flagger.score(part) for part in np.split(rows, breaks)]
     joined = Scores(
@@ -188,7 +206,29 @@ def _score(flagger: Flagger, frame: pd.DataFrame) -> Scored:
         np.concatenate([p.gpu for p in parts]),
         np.concatenate([p.classes for p in parts]).reshape(-1, len(CLASSES)),
     )
-    return Scored(frame.reset_index(drop=True), joined)
+    return Scored(frame.reset_index(drop=True), joined, labels)
+
+
+def _drawn(
+    name: str, found: dict[str, Any], scored: dict[str, Scored], out: Path
+) -> dict[str, str]:
+    """The plots of a test, by what they show; paths relative to the page."""
+    slug = "-".join(name.replace(":", "").split())
+    made = {"curves": f"{BESIDE}/curves-{slug}.png", "confusion": f"{BESIDE}/classes-{slug}.png"}
+    plots.curves(name, scored, out / made["curves"])
+    pairs = found["flaggers"][OURS]["regions"]["confusion"]
+    if not plots.confusion(name, pairs, out / made["confusion"]):
+        del made["confusion"]
+    return made
+
+
+def _kept(file: Path) -> dict[str, Any]:
+    """What was measured before. Raises DetectorError."""
+    try:
+        kept: dict[str, Any] = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise DetectorError(f"{file}: no comparison to write a page of ({error})") from error
+    return kept
 
 
 def _margin(scored: dict[str, Scored], found: dict[str, Any], side: str) -> dict[str, Any] | None:

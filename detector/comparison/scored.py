@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
+from detector.comparison.labelled import Labelled
 from detector.flagger import Float32, Scores
 from detector.flagger.training import INSIDE, SIDES, is_known
 from detector.taxonomy import BY_ID, CLASSES, NONE
@@ -45,10 +46,12 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """Windows sorted by trace and time, with their scores. ``extent``: of the trace's fault."""
+    """Windows sorted by trace and time, with their scores; ``labels`` where a place may have
+    several. ``extent`` of the frame: of the trace's fault."""
 
     frame: pd.DataFrame
     scores: Scores
+    labels: Labelled | None = None
 
     def side(self, side: str) -> Float32:
         """The scores of a side."""
@@ -83,10 +86,21 @@ class Scored:
         ]
 
     def true_runs(self, side: str) -> list[Run]:
-        """The labelled places of a side, cut to windows."""
+        """The labelled places of a side, cut to windows, by the main pattern there (-1: not told,
+        as a window's row names one of the other side)."""
         named = np.array([CLASSES.index(p) for p in self.frame["pattern"]])
         mine = np.where(OF_SIDE[side][named], named, -1)
+        for row in np.flatnonzero(self.truth(side) & (mine < 0)).tolist():
+            shares = self.shares(side, row, row)
+            mine[row] = max(shares, key=lambda k: shares[k], default=-1)
         return self.runs(self.truth(side), mine)
+
+    def shares(self, side: str, first: int, last: int) -> dict[int, float]:
+        """By class, the labelled share of the time of these rows of one trace."""
+        if self.labels is None:
+            return {}
+        start, end = self.frame["start_us"].iloc[first], self.frame["end_us"].iloc[last]
+        return self.labels.shares(str(self.frame["trace"].iloc[first]), side, start, end)
 
     def told_runs(self, side: str, threshold: float) -> list[Run]:
         """The places that the flagger suspects; what nobody knows counts for nothing."""

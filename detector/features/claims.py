@@ -25,7 +25,7 @@ from detector.intervals import Intervals
 from detector.taxonomy import PATTERNS, Pattern
 
 # Not of the patterns that a single trace cannot show: their claims are always empty.
-CLAIMED: Final = tuple(pattern for pattern in PATTERNS if "ranks" not in pattern.needs)
+SHOWN: Final = tuple(pattern for pattern in PATTERNS if "ranks" not in pattern.needs)
 # Patterns that the taxonomy checks with a device only, but whose claims measure CPU runs as well.
 ON_CPU_RUNS: Final = ("compute-misaligned-gemm", "comm-exposed")
 
@@ -36,10 +36,10 @@ def spans(activity: Activity, pattern: str) -> Intervals:
 
 
 INTERVALS: Final[dict[str, Callable[[Activity], Intervals]]] = {
-    f"claim:{pattern.id}": partial(spans, pattern=pattern.id) for pattern in CLAIMED
+    f"claim:{pattern.id}": partial(spans, pattern=pattern.id) for pattern in SHOWN
 }
 SCALES: Final[dict[str, Callable[[Activity], float]]] = {
-    f"weight:{pattern.id}": partial(cost.weight, pattern=pattern.id) for pattern in CLAIMED
+    f"weight:{pattern.id}": partial(cost.weight, pattern=pattern.id) for pattern in SHOWN
 }
 
 
@@ -55,13 +55,15 @@ def need(pattern: Pattern) -> Need | None:
     return "shapes" if "shapes" in pattern.needs else "host" if "host" in pattern.needs else None
 
 
+CLAIMED: Final = {f"claim_{p.id.replace('-', '_')}": p.id for p in SHOWN}  # by feature's name
+
 FEATURES: Final = tuple(
     Feature(
-        f"claim_{pattern.id.replace('-', '_')}",
+        name,
         "share",
         f'what mending "{pattern.title}" could give back',
         recoverable(pattern.id),
         need(pattern),
     )
-    for pattern in CLAIMED
+    for name, pattern in zip(CLAIMED, SHOWN, strict=True)
 )

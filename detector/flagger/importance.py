@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from detector.features import COLUMNS, FEATURES, VARIANTS
-from detector.flagger import Float32
-from detector.flagger.lightgbm import SIDES
+from detector.features import FEATURES
+from detector.flagger.lightgbm import SIDES, Heads
 from detector.flagger.training import INSIDE, Fold, is_clear, matrix
 from detector.metrics import auc
 
 if TYPE_CHECKING:
-    import lightgbm
     import pandas as pd
 
 Float64 = npt.NDArray[np.float64]
+_PLACE: Final = {feature.name: i for i, feature in enumerate(FEATURES)}
 MOST: Final = 5_000  # windows that the measures are taken on
 
 
@@ -43,7 +42,7 @@ def _of_side(
     clear = is_clear(frame, side)
     chosen = _sample(clear & np.any([fold.rows for fold in fitted], axis=0), random)
     parts = [
-        Part(fold.heads[side], frame[fold.rows & chosen], side, random)
+        Part(fold.heads, frame[fold.rows & chosen], side, random)
         for fold in fitted
         if (fold.rows & chosen).any()
     ]
@@ -70,35 +69,31 @@ class Part:
     """Windows of one fold, as its head sees them."""
 
     def __init__(
-        self,
-        head: lightgbm.Booster,
-        frame: pd.DataFrame,
-        side: str,
-        random: np.random.Generator,
+        self, heads: Heads, frame: pd.DataFrame, side: str, random: np.random.Generator
     ) -> None:
-        self._head = head
-        self._rows = matrix(frame).copy()  # shuffled in place
+        self._heads, self._side = heads, side
+        self._seen = heads.seen(matrix(frame))  # shuffled in place
         self._order = random.permutation(len(frame))
-        self._used = np.asarray(head.feature_importance("split")) > 0
+        names = [column.partition("@")[0] for column in heads.columns]
+        used = np.asarray(heads.boosters[side].feature_importance("split")) > 0
+        self._feature = np.array([_PLACE[name] for name in names], np.int64)
+        self._used = np.flatnonzero(used)
         self.truth = (frame[side] >= INSIDE).to_numpy()
-        self.score = self._predict(self._rows)
+        self.score = heads.raw(side, self._seen)
 
     def without(self, feature: int) -> Float64:
         """Scores with the feature's variants shuffled together."""
-        columns = np.arange(feature, len(COLUMNS), len(FEATURES))
-        if not self._used[columns].any():
+        columns = self._used[self._feature[self._used] == feature]
+        if not len(columns):
             return self.score
-        before = self._rows[:, columns]
-        self._rows[:, columns] = before[self._order]
-        score = self._predict(self._rows)
-        self._rows[:, columns] = before
+        before = self._seen[:, columns]
+        self._seen[:, columns] = before[self._order]
+        score = self._heads.raw(self._side, self._seen)
+        self._seen[:, columns] = before
         return score
 
     def contributions(self) -> Float64:
         """Size of each feature's part in each raw score, [windows, features]."""
-        shares = self._head.predict(self._rows, pred_contrib=True, num_threads=2)
-        each = np.asarray(shares)[:, :-1].reshape(-1, len(VARIANTS), len(FEATURES))
-        return np.asarray(np.abs(each.sum(axis=1)), np.float64)
-
-    def _predict(self, rows: Float32) -> Float64:
-        return np.asarray(self._head.predict(rows, num_threads=2), np.float64)
+        shares = self._heads.contributions(self._side, self._seen)
+        of_feature = self._feature[:, None] == np.arange(len(FEATURES))
+        return np.asarray(np.abs(shares @ of_feature), np.float64)

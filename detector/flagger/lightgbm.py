@@ -1,32 +1,79 @@
 """The flagger that ships: gradient-boosted trees, one head per side and one for the classes.
 
 Model files are LightGBM's own text beside a JSON card. The card holds the feature names, the
-classes, the curves that make probabilities of raw scores, the thresholds and the hash of each text;
-a model that does not match its card, or this version's feature table, is refused.
+columns that the trees go by, the classes, the curves that make probabilities of raw scores, the
+thresholds and the hash of each text; a model that does not match its card, or this version's
+feature table, is refused.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from detector.errors import ModelError
 from detector.features import COLUMNS
 from detector.flagger import Float32, Scores, calibration
-from detector.taxonomy import CLASSES
+from detector.taxonomy import CLASSES, NONE
 
 if TYPE_CHECKING:
     import lightgbm
+
+Float64 = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 SIDES: Final = ("cpu", "gpu")
 HEADS: Final = (*SIDES, "classes")
 SHIPPED: Final = Path(__file__).resolve().parent.parent / "models" / "flagger"
 DRIVERS: Final = 3
-CARD: Final = {"version", "features", "classes", "threshold", "sha256"}  # what it must hold
+# What a card must hold.
+CARD: Final = frozenset(
+    ("version", "features", "columns", "classes", "calibration", "threshold", "sha256")
+)
+
+
+class Heads:
+    """Trees, and the columns of the features' matrix that they go by.
+
+    ``boosters``: by head; without the classes' head all classes are equally likely.
+    """
+
+    def __init__(self, columns: Sequence[str], boosters: Mapping[str, lightgbm.Booster]) -> None:
+        place = {column: i for i, column in enumerate(COLUMNS)}
+        self.columns = tuple(columns)
+        self.boosters = dict(boosters)
+        self._places = np.array([place[column] for column in columns], np.int64)
+
+    def seen(self, matrix: Float32) -> Float32:
+        """The heads' own columns, float32[n, len(columns)]."""
+        return np.take(matrix, self._places, axis=1)
+
+    def raw(self, head: str, seen: Float32) -> Float64:
+        """What a head says, uncalibrated: float64[n], or [n, 39] of the classes."""
+        if not len(seen):
+            return np.zeros((0, len(CLASSES)) if head == "classes" else 0)
+        return np.asarray(self.boosters[head].predict(seen, num_threads=2), np.float64)
+
+    def classes(self, seen: Float32, hot: Bools) -> Float32:
+        """float32[n, 39]; windows that are not ``hot`` are not asked about: "none"."""
+        told = np.zeros((len(seen), len(CLASSES)), np.float32)
+        told[~hot, CLASSES.index(NONE)] = 1.0
+        if "classes" in self.boosters:
+            told[hot] = self.raw("classes", seen[hot])
+        else:
+            told[hot] = 1 / len(CLASSES)
+        return told
+
+    def contributions(self, side: str, seen: Float32) -> Float64:
+        """Each column's part in the raw score, log odds: LightGBM's own SHAP values."""
+        share = self.boosters[side].predict(seen, pred_contrib=True, num_threads=2)
+        return np.asarray(share, np.float64)[:, :-1]
 
 
 class LightGBMFlagger:
@@ -41,7 +88,7 @@ class LightGBMFlagger:
         self.name = f"lightgbm {self.card['version']}"
         self.threshold: dict[str, float] = dict(self.card["threshold"])
         self._curves = curves_of(self.folder / "card.json", self.card)
-        self._boosters = {head: self._load(head) for head in HEADS}
+        self._heads = Heads(self.card["columns"], {head: self._load(head) for head in HEADS})
 
     def _load(self, head: str) -> lightgbm.Booster:
         import lightgbm  # half a second: only when a scan reaches the model
@@ -58,26 +105,21 @@ class LightGBMFlagger:
         return lightgbm.Booster(model_str=text)
 
     def score(self, matrix: Float32) -> Scores:
-        """See ``Flagger``."""
-        if not len(matrix):
-            none = np.zeros(0, np.float32)
-            return Scores(none, none, np.zeros((0, len(CLASSES)), np.float32))
-        raw = {head: self._boosters[head].predict(matrix, num_threads=2) for head in HEADS}
-        cpu, gpu = (calibration.apply(self._curves[side], raw[side]) for side in SIDES)
-        return Scores(
-            cpu.astype(np.float32),
-            gpu.astype(np.float32),
-            np.asarray(raw["classes"], np.float32),
-        )
+        """See ``Flagger``. Only windows that reach a threshold are asked for their class."""
+        seen = self._heads.seen(matrix)
+        told = {s: calibration.apply(self._curves[s], self._heads.raw(s, seen)) for s in SIDES}
+        cpu, gpu = (told[side].astype(np.float32) for side in SIDES)
+        hot = (cpu >= self.threshold["cpu"]) | (gpu >= self.threshold["gpu"])
+        return Scores(cpu, gpu, self._heads.classes(seen, hot))
 
     def drivers(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
         """Features by their contribution (LightGBM's own SHAP values), largest first."""
         if not len(matrix):
             return []
-        booster = self._boosters[side]
-        share = np.asarray(booster.predict(matrix, pred_contrib=True, num_threads=2))[:, :-1]
+        share = self._heads.contributions(side, self._heads.seen(matrix))
         order = np.argsort(-share, axis=1)[:, :DRIVERS]
-        return [tuple(COLUMNS[j] for j in row if share[i, j] > 0) for i, row in enumerate(order)]
+        names = self._heads.columns
+        return [tuple(names[j] for j in row if share[i, j] > 0) for i, row in enumerate(order)]
 
 
 def sha256(text: str) -> str:
@@ -99,18 +141,15 @@ def read_card(folder: Path) -> dict[str, Any]:
         raise ModelError(f"{file}: not a model card (it needs {', '.join(sorted(CARD))})")
     if tuple(card["features"]) != COLUMNS:
         raise ModelError(f"{file}: made for other features than this version computes")
+    if not set(card["columns"]) <= set(COLUMNS):
+        raise ModelError(f"{file}: its trees go by columns that are no features")
     if tuple(card["classes"]) != CLASSES:
         raise ModelError(f"{file}: made for another taxonomy")
     return card
 
 
 def curves_of(file: Path, card: dict[str, Any]) -> dict[str, calibration.Curve]:
-    """By side, the curve from raw scores to probabilities; a card without any keeps raw scores.
-
-    Raises ModelError.
-    """
-    if "calibration" not in card:
-        return dict.fromkeys(SIDES, calibration.IDENTITY)
+    """By side, the curve from raw scores to probabilities. Raises ModelError."""
     told = card["calibration"]
     if not isinstance(told, dict) or told.keys() != set(SIDES):
         raise ModelError(f"{file}: calibration: one curve for each of {', '.join(SIDES)} wanted")
@@ -123,15 +162,18 @@ def curves_of(file: Path, card: dict[str, Any]) -> dict[str, calibration.Curve]:
     return curves
 
 
-def save(folder: Path, texts: dict[str, str], card: dict[str, Any]) -> None:
-    """Write the heads' texts and, last, the card that vouches for them."""
+def save(folder: Path, heads: Heads, card: dict[str, Any]) -> int:
+    """Write the heads' texts and, last, the card that vouches for them. Returns their size."""
     folder.mkdir(parents=True, exist_ok=True)
-    for head in HEADS:
-        (folder / f"{head}.txt").write_text(texts[head])
+    texts = {head: heads.boosters[head].model_to_string() for head in HEADS}
+    for head, text in texts.items():
+        (folder / f"{head}.txt").write_text(text)
     full = {
         **card,
         "features": list(COLUMNS),
+        "columns": list(heads.columns),
         "classes": list(CLASSES),
-        "sha256": {head: sha256(texts[head]) for head in HEADS},
+        "sha256": {head: sha256(text) for head, text in texts.items()},
     }
     (folder / "card.json").write_text(json.dumps(full, indent=1, sort_keys=True) + "\n")
+    return sum(map(len, texts.values()))

@@ -7,7 +7,7 @@ workloads out, so no window is ever scored by a model that saw its workload.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,10 +15,11 @@ import numpy.typing as npt
 
 from detector.errors import DetectorError
 from detector.features import COLUMNS
+from detector.features.claims import CLAIMED
 from detector.flagger import Float32, calibration
-from detector.flagger.lightgbm import HEADS
+from detector.flagger.lightgbm import HEADS, Heads
 from detector.flagger.lightgbm import SIDES as SIDES
-from detector.taxonomy import CLASSES, NONE
+from detector.taxonomy import BY_ID, CLASSES, NONE
 
 if TYPE_CHECKING:
     import lightgbm
@@ -26,28 +27,33 @@ if TYPE_CHECKING:
 
 INSIDE: Final = 0.1
 REAL: Final = ("recorded", "injected")  # origins that scores are held out of; simulated ones teach
-FOLDS: Final = 8
+FOLDS: Final = 5
+ENOUGH: Final = 20_000  # windows to choose columns by
+QUICK_ROUNDS: Final = 40
 
 
 @dataclass(frozen=True)
 class Training:
     """Settings of a training run (``conf/experiment/flagger.yaml``).
 
-    ``inside``: the covered share from which a window is suspicious; windows covered less, but
-    not free, count little. ``false_alarms``: the share of healthy traces' windows that may be
-    flagged, which sets the threshold.
+    ``columns``: how many the heads may go by. ``inside``: the covered share from which a window is
+    suspicious; windows covered less, but not free, count little. ``false_alarms``: how many
+    regions of a side a healthy trace may be flagged for, on average, which sets the threshold.
+    ``monotone``: see ``rises``.
     """
 
     seed: int = 0
-    rounds: int = 200
-    class_rounds: int = 50
+    columns: int = 200
+    rounds: int = 100
+    class_rounds: int = 25
     leaves: int = 15
     class_leaves: int = 8
-    learning_rate: float = 0.06
+    learning_rate: float = 0.1
     inside: float = INSIDE
     edge_weight: float = 0.2
-    false_alarms: float = 0.02
+    false_alarms: float = 0.25
     recorded_weight: float = 3.0
+    monotone: bool = True
     parameters: dict[str, Any] = field(default_factory=dict)
 
 
@@ -86,29 +92,50 @@ def weights(frame: pd.DataFrame, head: str, settings: Training) -> npt.NDArray[n
 
 
 def fit(
-    frame: pd.DataFrame, settings: Training, heads: Sequence[str] = HEADS
-) -> dict[str, lightgbm.Booster]:
-    """Train heads on a table of windows."""
-    return {head: _fit_head(frame, head, settings) for head in heads}
+    frame: pd.DataFrame,
+    settings: Training,
+    heads: Sequence[str] = HEADS,
+    among: Sequence[str] = COLUMNS,
+) -> Heads:
+    """Train heads on a table of windows; ``among``: the columns that they may see."""
+    columns = chosen(frame, settings, among)
+    return Heads(columns, {head: _fit_head(frame, columns, head, settings) for head in heads})
 
 
-def _fit_head(frame: pd.DataFrame, head: str, settings: Training) -> lightgbm.Booster:
+def chosen(frame: pd.DataFrame, settings: Training, among: Sequence[str]) -> tuple[str, ...]:
+    """The columns that quick heads of both sides gain most by, in the order of ``among``."""
+    if len(among) <= settings.columns:
+        return tuple(among)
+    few = frame.iloc[:: -(-len(frame) // ENOUGH)]
+    quick = replace(settings, rounds=QUICK_ROUNDS, learning_rate=0.2)
+    worth = np.zeros(len(among))
+    for side in SIDES:
+        gain = _fit_head(few, among, side, quick).feature_importance("gain")
+        worth = np.maximum(worth, gain / max(gain.sum(), 1e-9))
+    best = np.sort(np.argsort(-worth, kind="stable")[: settings.columns])
+    return tuple(among[i] for i in best)
+
+
+def _fit_head(
+    frame: pd.DataFrame, columns: Sequence[str], head: str, settings: Training
+) -> lightgbm.Booster:
     import lightgbm
 
     many = head == "classes"
+    risen = settings.monotone and not many
     frame = frame[is_known(frame, head, settings.inside)]
     data = lightgbm.Dataset(
-        matrix(frame),
+        np.asarray(frame[list(columns)], np.float32),
         target(frame, head, settings),
         weight=weights(frame, head, settings),
-        feature_name=[f"f{i}" for i in range(len(COLUMNS))],  # names live in the card
+        feature_name=[f"f{i}" for i in range(len(columns))],  # names live in the card
     )
     parameters = {
         "objective": "multiclass" if many else "binary",
         "num_class": len(CLASSES) if many else 1,
         "num_leaves": settings.class_leaves if many else settings.leaves,
         "learning_rate": 0.15 if many else settings.learning_rate,
-        "feature_fraction": 0.15 if many else 0.4,
+        "feature_fraction": 0.4,
         "bagging_fraction": 0.8,
         "bagging_freq": 1,
         "min_data_in_leaf": 10,
@@ -119,10 +146,21 @@ def _fit_head(frame: pd.DataFrame, head: str, settings: Training) -> lightgbm.Bo
         "force_row_wise": True,
         "num_threads": 2,
         "verbosity": -1,
+        **({"monotone_constraints": [rises(c, head) for c in columns]} if risen else {}),
         **settings.parameters,
     }
     rounds = settings.class_rounds if many else settings.rounds
     return lightgbm.train(parameters, data, num_boost_round=rounds)
+
+
+def rises(column: str, side: str) -> int:
+    """1 where a side's score must not fall while the column rises: claims of its patterns.
+
+    More time to give back never speaks for health; what trees make of it beyond that was learnt
+    from one set of devices and did not hold on others.
+    """
+    pattern = CLAIMED.get(column.partition("@")[0])
+    return int(pattern is not None and BY_ID[pattern].side == side)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +170,7 @@ class Fold:
 
     workloads: tuple[str, ...]
     rows: npt.NDArray[np.bool_]
-    heads: dict[str, lightgbm.Booster]
+    heads: Heads
 
 
 def folds(frame: pd.DataFrame) -> Iterator[tuple[tuple[str, ...], npt.NDArray[np.bool_]]]:
@@ -146,15 +184,19 @@ def folds(frame: pd.DataFrame) -> Iterator[tuple[tuple[str, ...], npt.NDArray[np
         yield tuple(group), (real & frame["workload"].isin(group)).to_numpy()
 
 
-def fit_folds(frame: pd.DataFrame, settings: Training) -> list[Fold]:
-    """The heads of each fold. Raises DetectorError where there is nothing to hold out, or nothing
-    left to learn from."""
+def fit_folds(
+    frame: pd.DataFrame, settings: Training, among: Sequence[str] = COLUMNS
+) -> list[Fold]:
+    """The side heads of each fold; ``among``: the columns that they may see.
+
+    Raises DetectorError where there is nothing to hold out, or nothing left to learn from.
+    """
     fitted = []
     for workloads, rows in folds(frame):
         rest = frame[~frame["workload"].isin(workloads)]
         if rest.empty:
             raise DetectorError(f"no workload beside {workloads[0]}: nothing to learn from")
-        fitted.append(Fold(workloads, rows, fit(rest, settings, SIDES)))
+        fitted.append(Fold(workloads, rows, fit(rest, settings, SIDES, among)))
     if not fitted:
         raise DetectorError("no recorded traces: nothing to hold out")
     return fitted
@@ -163,17 +205,19 @@ def fit_folds(frame: pd.DataFrame, settings: Training) -> list[Fold]:
 def held_out(frame: pd.DataFrame, fitted: Sequence[Fold]) -> pd.DataFrame:
     """Raw scores of real windows by heads that never saw their workload.
 
-    Columns ``cpu_score`` and ``gpu_score`` beside the table's own label columns.
+    Columns ``cpu_score`` and ``gpu_score``, and the number of the ``fold``, beside the table's own
+    label columns.
     """
     import pandas as pd
 
     parts = []
-    for fold in fitted:
+    for number, fold in enumerate(fitted):
         about = [c for c in frame.columns if c not in set(COLUMNS)]
         part = frame.loc[fold.rows, about].copy()
+        seen = fold.heads.seen(matrix(frame[fold.rows]))
         for side in SIDES:
-            part[f"{side}_score"] = fold.heads[side].predict(matrix(frame[fold.rows]))
-        parts.append(part)
+            part[f"{side}_score"] = fold.heads.raw(side, seen)
+        parts.append(part.assign(fold=number))
     return pd.concat(parts)
 
 
@@ -184,13 +228,27 @@ def is_clear(frame: pd.DataFrame, side: str, inside: float = INSIDE) -> npt.NDAr
 
 
 def curves(scored: pd.DataFrame, settings: Training) -> dict[str, calibration.Curve]:
-    """By side, raw score to probability, from held-out scores; each trace counts the same."""
+    """By side, raw score to probability, from held-out scores; each trace counts the same.
+
+    Raw scores stay as they are where a curve does not bring those of a fold that it never saw
+    nearer to the truth (Brier score).
+    """
     found = {}
     for side in SIDES:
         clear = scored[is_clear(scored, side, settings.inside)]
-        weight = 1 / clear.groupby("trace")["trace"].transform("size").to_numpy(np.float64)
+        raw = clear[f"{side}_score"].to_numpy(np.float64)
         truth = (clear[side] >= settings.inside).to_numpy()
-        found[side] = calibration.fit(clear[f"{side}_score"].to_numpy(), truth, weight)
+        weight = 1 / clear.groupby("trace")["trace"].transform("size").to_numpy(np.float64)
+        told = raw.copy()
+        for number in np.unique(clear["fold"]):
+            mine = (clear["fold"] == number).to_numpy()
+            told[mine] = calibration.apply(
+                calibration.fit(raw[~mine], truth[~mine], weight[~mine]), raw[mine]
+            )
+        helps = np.average((told - truth) ** 2, weights=weight) < np.average(
+            (raw - truth) ** 2, weights=weight
+        )
+        found[side] = calibration.fit(raw, truth, weight) if helps else calibration.IDENTITY
     return found
 
 
@@ -203,14 +261,25 @@ def calibrated(scored: pd.DataFrame, curve: dict[str, calibration.Curve]) -> pd.
 
 
 def thresholds(scored: pd.DataFrame, settings: Training) -> dict[str, float]:
-    """By side, the score that ``false_alarms`` of the healthy traces' windows reach."""
+    """By side, the lowest score that makes at most ``false_alarms`` regions of a healthy trace.
+
+    A region is a run of neighbouring suspicious windows. Raises DetectorError without such traces.
+    """
     limits = {}
+    healthy = scored[scored["quality"] == "good"]
+    if healthy.empty:
+        raise DetectorError("no healthy recorded traces: nothing to set the thresholds by")
+    most = settings.false_alarms * healthy["trace"].nunique()
     for side in SIDES:
-        known = is_known(scored, side, settings.inside)
-        healthy = scored[known & (scored["quality"] == "good")]
-        if healthy.empty:
-            raise DetectorError("no healthy recorded traces: nothing to set the thresholds by")
-        limits[side] = float(np.quantile(healthy[f"{side}_score"], 1 - settings.false_alarms))
+        score = healthy[f"{side}_score"].to_numpy()
+        known = is_known(healthy, side, settings.inside)
+        above = np.append(np.unique(score[known]), 1.0)[::-1]
+        limits[side] = 1.0
+        for limit in above.tolist():  # downwards: regions may join, so the first that fails ends it
+            hot = known & (score >= limit)
+            if (hot & ~_before(healthy, hot)).sum() > most:
+                break
+            limits[side] = limit
     return limits
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from detector.errors import ModelError
 from detector.features import COLUMNS
-from detector.flagger import Flagger, Float32
+from detector.flagger import Flagger, Float32, calibration
 from detector.flagger import lightgbm as shipped
 from detector.flagger.lightgbm import LightGBMFlagger, save
 from detector.flagger.rules import RULES, RuleFlagger
@@ -57,9 +57,9 @@ def table(rows: int = 200) -> Any:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trained model on disk, as ``train`` leaves it."""
     folder = tmp_path_factory.mktemp("flagger")
-    models = fit(table(), QUICK)
-    texts = {head: model.model_to_string() for head, model in models.items()}
-    save(folder, texts, {"version": "1.2", "threshold": {"cpu": 0.4, "gpu": 0.6}})
+    raw = dict.fromkeys(("cpu", "gpu"), calibration.IDENTITY)
+    card = {"version": "1.2", "threshold": {"cpu": 0.4, "gpu": 0.6}, "calibration": raw}
+    save(folder, fit(table(), QUICK), card)
     return folder
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 
 from dataset import labels
 from dataset.inject import injection
+from dataset.inject import regions as inject_regions
 from dataset.inject.apply import apply
 from dataset.inject.axis import Axis
 from dataset.inject.base import Base, Span
@@ -24,9 +26,10 @@ from dataset.inject.injection import TooFaint, inject, inject_many, untouched
 from dataset.inject.numbering import Numbering, stride_of
 from dataset.inject.outcome import Fresh, Outcome, Placed
 from dataset.inject.raw import encode
-from dataset.inject.regions import fault_regions, unknown_regions
+from dataset.inject.regions import fault_regions, own_problems, unknown_regions
 from dataset.labels import UNKNOWN, LabelRegion
 from dataset.marks import leaks
+from dataset.natural import Verdict
 from detector import kineto
 from detector.intervals import Intervals
 from detector.trace import Cat, Trace
@@ -632,6 +635,25 @@ def test_problems_of_the_base_are_unknown_and_move_with_it(tmp_path: Path) -> No
     ordered = sorted(spans)
     assert all(a[1] <= b[0] for a, b in pairwise(ordered))
     assert max(r.end_us for r in label.regions) > max(r.end_us for r in own)
+
+
+def test_what_was_seen_by_hand_in_the_base_decides_over_its_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = base_of(tmp_path)
+    suspicious = own_problems(base)["cpu"]
+    assert suspicious.measure
+    start, end = (t / 1_000 for t in (base.judged.start, base.judged.end))
+    middle = (start + end) / 2
+    hand = SimpleNamespace(
+        healthy=(Verdict("cpu", "the host is fast enough", ((start, end),)),),
+        regions=(Verdict("gpu", "copies", ((start, middle),), "memory-redundant-copy"),),
+    )
+    told = {base.trace.source.sha256: hand}
+    monkeypatch.setattr(inject_regions, "_labelled_by_hand", lambda: told)
+    found = own_problems(base)
+    assert not found["cpu"].measure
+    assert found["gpu"].covered(*np.array([[start], [middle]]) * 1_000) == (middle - start) * 1_000
 
 
 @pytest.mark.usefixtures("own_faults")
