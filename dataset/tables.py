@@ -11,7 +11,7 @@ fault.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from detector.taxonomy import BY_ID, CLASSES, NONE, Side
 from detector.trace import NS_PER_US, Int64
 from detector.window import ByStep, Judged, Window, judge_time
 
+Windower = Callable[[Judged], Sequence[Window]]
 Shares = dict[Side, npt.NDArray[np.float64]]  # by side: the share of each window
 
 SIDES: tuple[Side, ...] = ("cpu", "gpu")
@@ -36,6 +37,7 @@ UNSEEN = ("recorded", "simulated")  # origins of traces that nobody looked at, r
 COVERED = 0.1  # a window this far inside a labelled region belongs to it
 FILLED = 0.5  # a step with so many faulty windows is faulty as a whole
 STARVED = 0.3  # share of an unlabelled window that the device idles for the host's sake
+WINDOWER: Windower = ByStep()  # as a scan cuts, unless it is told otherwise
 PER_PATTERN = 3  # evidence rows per pattern and trace: one trace must not fill the set
 UNSUSPICIOUS = 3  # evidence rows per trace from places without a fault
 
@@ -58,22 +60,31 @@ class Tables:
     evidence: list[dict[str, object]]
 
 
-def tables(trace_file: Path, label: Label, name: str) -> Tables:
+def tables(
+    trace_file: Path,
+    label: Label,
+    name: str,
+    windower: Windower = WINDOWER,
+    *,
+    with_evidence: bool = True,
+) -> Tables:
     """Read one labelled trace into rows. ``name`` identifies the trace within the benchmark.
 
+    ``windower`` cuts the judged time. Evidence takes longer than the rest and may be left out.
     Raises TraceError, and LabelError where the label names a pattern that the taxonomy lacks.
     """
     if foreign := [p for p in label.patterns if p not in BY_ID]:
         raise LabelError(f"{trace_file}: labelled {foreign[0]!r}, which is no pattern")
     trace = kineto.read(trace_file)
     activity, judged = Activity(trace), judge_time(trace)
-    windows = ByStep()(judged)
+    windows = windower(judged)
     truth = _truth(activity, judged, windows, label)
     about = {"trace": name, **_about(label)}
     rows = [about | _window(window, truth, i) for i, window in enumerate(windows)]
+    places = _regions(windows, truth, zlib.crc32(name.encode())) if with_evidence else ()
     texts = [
         {**about, "pattern": pattern, "side": region.side, **_evidence(activity, judged, region)}
-        for region, pattern in _regions(windows, truth, zlib.crc32(name.encode()))
+        for region, pattern in places
     ]
     return Tables(rows, features.extract(activity, judged, windows), texts)
 

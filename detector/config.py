@@ -26,6 +26,9 @@ CONF_DIR = next(
 )
 
 
+MULTIRUN = {"-m", "--multirun"}
+
+
 @dataclass(frozen=True)
 class Config:
     """A composed and checked configuration: ``values`` are plain dicts, lists and scalars."""
@@ -74,10 +77,56 @@ def compose(name: str, overrides: Sequence[str] = (), config_dir: Path | None = 
 def checked(name: str, words: Sequence[str]) -> None:
     """Refuse what ``compose`` refuses before Hydra's own entry point says it in many lines.
 
-    Options of Hydra itself (``--cfg``, ``--multirun``) are left to it.
+    Of a multirun each value of each setting is tried. Other options of Hydra are left to it.
     """
-    if not any(word.startswith("-") for word in words):
+    options = {word for word in words if word.startswith("-")}
+    if not options:
         compose(name, words)
+    elif options <= MULTIRUN:
+        for job in _jobs([word for word in words if word not in options]):
+            compose(name, job)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What Hydra says of the run: the experiment's name, what was set, and a multirun's folder."""
+
+    experiment: str
+    overrides: tuple[str, ...]
+    folder: Path | None
+
+
+def job() -> Job:
+    """The job that runs. Raises ConfigError where a multirun sets where it writes: each of its jobs
+    has a folder of its own."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    hydra = HydraConfig.get()
+    several = hydra.mode == RunMode.MULTIRUN
+    given = tuple(str(word) for word in hydra.overrides.task)
+    if several and any(word.split("=")[0].lstrip("+") in ("out", "record") for word in given):
+        raise ConfigError("each job of a multirun has its own folder: set hydra.sweep.dir=FOLDER")
+    folder = Path(hydra.sweep.dir) / str(hydra.sweep.subdir) if several else None
+    return Job(hydra.runtime.choices["experiment"], given, folder)
+
+
+def _jobs(words: Sequence[str]) -> Iterator[list[str]]:
+    """Overrides without lists of values, in which each value of each list stands once."""
+    tried = [_values(word) for word in words]
+    first = [values[0] for values in tried]
+    yield first
+    for i, values in enumerate(tried):
+        yield from ([*first[:i], value, *first[i + 1 :]] for value in values[1:])
+
+
+def _values(text: str) -> list[str]:
+    """An override for each of its values."""
+    override = _parsed(text, several=True)
+    if not override.is_sweep_override():
+        return [text]
+    key = override.get_key_element()
+    return [f"{key}={value}" for value in override.sweep_string_iterator()]
 
 
 def plain(name: str, config: DictConfig) -> Config:
@@ -127,7 +176,7 @@ def _compose(
     return plain(name, config).values
 
 
-def _parsed(text: str) -> Override:
+def _parsed(text: str, *, several: bool = False) -> Override:
     """One override; ConfigError when Hydra's grammar does not know it or it is a sweep."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
@@ -136,7 +185,7 @@ def _parsed(text: str) -> Override:
         override = OverridesParser.create().parse_override(text)
     except HydraException as error:
         raise ConfigError(f"'{text}' is no setting: write key=value") from error
-    if override.is_sweep_override():
+    if override.is_sweep_override() and not several:
         raise ConfigError(f"'{override.key_or_group}' has several values: give one")
     return override
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import hydra
 from omegaconf import DictConfig
 
-from detector.config import CONF_DIR, checked, plain
+from detector.config import CONF_DIR, checked, job, plain
+from detector.experiment import record
 from detector.output import told
 
 
@@ -17,11 +19,24 @@ def run(config: DictConfig) -> None:
     """Measure what Hydra composed."""
     settings = plain("evaluate", config)
     with told():
-        experiment = settings.build("experiment")
-        for line in experiment.evaluate(
-            Path(settings.values["data"]), Path(settings.values["out"])
-        ):
-            print(line)
+        this, begun = job(), time.perf_counter()
+        values = settings.values
+        out, kept = (this.folder or Path(values[key]) for key in ("out", "record"))
+        if this.folder:
+            print(f"{this.folder}: {' '.join(this.overrides)}")
+        data = Path(values["data"])
+        outcome = settings.build("experiment").evaluate(data, out)
+        about = {
+            "experiment": this.experiment,
+            "verb": "evaluate",
+            "overrides": this.overrides,
+            "config": values,
+            "data": record.data_of(data),
+            "seconds": time.perf_counter() - begun,
+        }
+        record.write(kept, f"evaluate-{this.experiment}", outcome, about)
+    for line in outcome:
+        print(line)
 
 
 def main() -> None:

@@ -30,13 +30,12 @@ sys.path.insert(0, str(ROOT))  # the checkout that is measured, installed or not
 from dataset.labels import Label, LabelRegion  # noqa: E402  the path first
 from dataset.pictures import strip  # noqa: E402
 from detector.activity import Activity  # noqa: E402
-from detector.comparison import figures  # noqa: E402
 from detector.comparison.labelled import Labelled  # noqa: E402
 from detector.comparison.plots import save  # noqa: E402
-from detector.comparison.run import TESTS, Trees, labels_of, scored_by, windows_of  # noqa: E402
+from detector.comparison.run import LEARNT, TESTS, Trees, labels_of, scored_by, windows_of  # noqa: E402
 from detector.comparison.scored import Scored  # noqa: E402
 from detector.features import COLUMNS  # noqa: E402
-from detector.flagger.training import SIDES, Training, matrix  # noqa: E402
+from detector.flagger.training import SIDES, Training, limits_of, matrix  # noqa: E402
 from detector.taxonomy import CLASSES, IDS  # noqa: E402
 from detector.trace import NS_PER_US  # noqa: E402
 from detector.window import Judged, judge_time  # noqa: E402
@@ -193,8 +192,8 @@ def errors_of(
     """The worst of a test, with the scores of its windows."""
     windows, parts, labels = data
     split = windows["trace"].map(parts[scheme])
-    trees = Trees(windows[split == "train"], settings)
-    limits = figures.thresholds(scored_by(trees, windows[split == "validation"]))
+    learnt = windows[split.isin(LEARNT)]
+    trees, limits = Trees(learnt, settings), limits_of(learnt, settings)
     scored = scored_by(trees, windows[split == part], labels)
     found = worst(misses(test, scored, limits, labels), most[0])
     found += worst(alarms(test, scored, limits), most[1])

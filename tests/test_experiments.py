@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import pytest
 from dataset import labels
 from dataset.simulate import WORKLOADS
 from detector.config import compose
+from detector.experiment import table
 from detector.flagger.lightgbm import LightGBMFlagger
 from detector.judge.embedded import EmbeddedJudge
 from detector.report import from_json
@@ -33,7 +35,8 @@ TAKEN = {
     ("language-plain-1", ("memory-redundant-copy",)),
     ("language-plain-1", ("host-loop-indexing",)),
 }
-FLAGGER = ["experiment.settings.rounds=3", "experiment.settings.class_rounds=1"]
+ONE = "+experiment.settings.parameters.num_threads=1"  # more only get in each other's way here
+FLAGGER = [ONE, "experiment.settings.rounds=3", "experiment.settings.class_rounds=1"]
 JUDGE = [
     "experiment=embedded_judge",
     "experiment.recorded_repeats=1",
@@ -182,7 +185,80 @@ def test_evaluating_prints_figures_with_intervals_and_writes_them(
 
 
 def test_nothing_is_written_but_what_was_asked_for(data: Path, models: Path, place: Path) -> None:
-    assert {p.name for p in place.iterdir()} <= {"benchmark", "models", "figures"}
+    assert {p.name for p in place.iterdir()} <= {"benchmark", "models", "figures", "outputs"}
+    # "outputs" has the records of training; those of measuring lie beside the figures
+    made = {p.relative_to(place).as_posix() for p in place.glob("outputs/**/*") if p.is_file()}
+    assert made <= {f"outputs/training/train-{name}.run.json" for name in EXPERIMENTS}
+
+
+EXPERIMENTS = ("flagger", "embedded_judge")
+
+
+def test_every_run_is_recorded(data: Path, models: Path, place: Path) -> None:
+    for name in EXPERIMENTS:
+        file = place / "outputs" / "training" / f"train-{name}.run.json"
+        run = json.loads(file.read_text())
+        assert (run["experiment"], run["verb"]) == (name, "train")
+        assert run["config"]["data"] == str(data)
+        manifest = (data / "manifest.json").read_bytes()
+        assert run["data"]["manifest_sha256"] == hashlib.sha256(manifest).hexdigest()
+    flagger = json.loads((place / "outputs/training/train-flagger.run.json").read_text())
+    assert flagger["card"]["name"] == "flagger"
+    assert flagger["fit_s"] > 0
+
+
+def test_a_multirun_gives_each_job_a_folder_and_compare_shows_what_differs(
+    data: Path, tmp_path: Path
+) -> None:
+    quick = [ONE, "experiment.settings.columns=2000", "experiment.settings.class_rounds=1"]
+    words = ["-m", f"data={data}", *quick, "experiment.settings.rounds=1,2"]
+    lines = worked(python("detector.train", *words, "hydra.sweep.dir=jobs", folder=tmp_path))
+    assert {p.name for p in tmp_path.iterdir()} == {"jobs"}
+    assert sum(line.startswith("jobs/") for line in lines) == 2
+    for job in ("0", "1"):
+        LightGBMFlagger(str(tmp_path / "jobs" / job / "flagger"))
+    shown = worked(python("detector.compare", "jobs/*", "--out", "seen", folder=tmp_path))
+    assert [line.split()[1] for line in shown[1:]] == [
+        f"experiment.settings.rounds={n}" for n in (1, 2)
+    ]
+    assert (tmp_path / "seen" / "compare.png").read_bytes().startswith(b"\x89PNG")
+    rows = json.loads((tmp_path / "seen" / "compare.json").read_text())
+    assert [set(row["figures"]) for row in rows] == [
+        {f"{kind} {side}" for kind in ("AUC", "AP") for side in ("cpu", "gpu")}
+    ] * 2
+
+
+def rewound(folder: Path, out: Path, *words: str) -> list[str]:
+    script = ROOT / "scripts" / "rewindow.py"
+    whole = [sys.executable, str(script), str(folder), str(out), "--workers", "1", *words]
+    return worked(subprocess.run(whole, capture_output=True, text=True, timeout=120))
+
+
+def test_windows_can_be_cut_anew(data: Path, tmp_path: Path) -> None:
+    before, out = table(data, "windows"), tmp_path / "coarse"
+    rewound(data, out, "--parts", "2")
+    coarse = table(out, "windows")
+    assert list(coarse) == list(before)
+    assert set(coarse["trace"]) == set(before["trace"])
+    assert len(coarse) * 4 == len(before)
+    assert table(out, "evidence").equals(table(data, "evidence"))
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["windows"]["parts"] == 2
+    assert sum(manifest["tables"]["windows"].values()) == len(coarse)
+    assert all((out / about["file"]).is_file() for about in manifest["traces"])
+    rewound(out, out, "--evidence")  # in place, and back
+    for name in ("windows", "evidence", "regions", "traces"):
+        assert table(out, name).equals(table(data, name)), name
+
+
+def test_nothing_but_a_benchmark_is_cut_or_written_over(data: Path, tmp_path: Path) -> None:
+    script = str(ROOT / "scripts" / "rewindow.py")
+    (tmp_path / "mine").mkdir()
+    for folder, out in ((tmp_path, tmp_path / "new"), (data, tmp_path / "mine")):
+        words = [sys.executable, script, str(folder), str(out)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+        assert "no finished benchmark" in refused(done)
+    assert [p.name for p in tmp_path.iterdir()] == ["mine"]
 
 
 # -- what does not fit -----------------------------------------------------------------------------
@@ -221,6 +297,34 @@ def test_an_unfinished_build_is_one_line(module: str, tmp_path: Path) -> None:
     (tmp_path / "half" / "windows.parquet").write_bytes(b"")
     line = refused(python(module, "data=half", folder=tmp_path))
     assert line.startswith("error: half: no finished benchmark")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["experiment.settings.rounds=5,many"],
+            "experiment.settings.rounds must be a whole",
+        ),
+        (["experiment=flagger,flogger"], "no option experiment=flogger"),
+        (["out=here", "experiment.settings.rounds=1,2"], "each job of a multirun has its own"),
+    ],
+)
+def test_what_does_not_fit_in_a_multirun_is_one_line(
+    words: list[str], said: str, tmp_path: Path
+) -> None:
+    line = refused(
+        python("detector.train", "-m", "data=half", *words, "hydra.sweep.dir=jobs", folder=tmp_path)
+    )
+    assert line.startswith(f"error: {said}")
+
+
+@pytest.mark.parametrize("content", [None, "[]", "{}", "no json"])
+def test_what_is_no_record_is_one_line(content: str | None, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "a.run.json").write_text(content)
+    line = refused(python("detector.compare", "a.run.json", folder=tmp_path))
+    assert line.startswith("error: a.run.json: no ")
 
 
 def test_a_missing_folder_of_recorded_traces_is_one_line(tmp_path: Path) -> None:

@@ -49,7 +49,8 @@ def _overview(tests: Found) -> Iterator[str]:
     yield "## Regions of the flagger"
     yield (
         "Neighbouring windows of one side and pattern are a region, told ones and labelled ones "
-        "alike. Thresholds are the lowest with 0.25 alarms per side in a healthy validation trace."
+        "alike. Thresholds make at most 0.25 regions of a side in a healthy real trace that was "
+        "learnt from, on average, scored by models that never saw its workload."
     )
     yield _regions(tests)
     yield (

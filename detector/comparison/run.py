@@ -21,7 +21,7 @@ from detector.features import COLUMNS
 from detector.flagger import Flagger, Scores
 from detector.flagger.lightgbm import HEADS
 from detector.flagger.rivals import BASELINES, NAMES, rival
-from detector.flagger.training import INSIDE, SIDES, Training, fit, matrix
+from detector.flagger.training import INSIDE, SIDES, Training, fit, limits_of, matrix
 from detector.taxonomy import CLASSES
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ OURS: Final = "LightGBM"
 # Beside the page in ``out``: the plots, and what the scripts and a person add to the page.
 BESIDE: Final = "results"
 EVERYTHING: Final = ("train", "validation", "test", "natural", "excluded")
+LEARNT: Final = ("train", "validation")
 # What is measured: the name of the test, the split scheme, its part.
 TESTS: Final = (
     ("in distribution", "split", "test"),
@@ -126,16 +127,15 @@ class ComparisonExperiment:
     def _test(
         self, windows: pd.DataFrame, split: pd.Series[str], part: str, labels: Labelled | None
     ) -> tuple[dict[str, Any], dict[str, Scored]]:
-        train, valid, test = (windows[split == p] for p in ("train", "validation", part))
-        valid = valid if len(valid) else train
+        learnt, test = windows[split.isin(LEARNT)], windows[split == part]
         found: dict[str, Any] = {
-            "train traces": train["trace"].nunique(),
+            "train traces": learnt["trace"].nunique(),
             "test traces": test["trace"].nunique(),
             "test windows": len(test),
             "flaggers": {},
         }
         scored: dict[str, Scored] = {}
-        for name, make in self._flaggers(train).items():
+        for name, make in self._flaggers(learnt).items():
             begun = time.perf_counter()
             flagger = make()
             fitted = time.perf_counter()
@@ -146,7 +146,7 @@ class ComparisonExperiment:
                 "windows": {s: figures.window_figures(scored[name], s) for s in SIDES},
             }
             if name == OURS:
-                limits = figures.thresholds(scored_by(flagger, valid))
+                limits = limits_of(learnt, self.settings)
                 figure |= {
                     "thresholds": limits,
                     "regions": regions.region_figures(scored[name], limits),
@@ -168,9 +168,9 @@ class ComparisonExperiment:
         self, windows: pd.DataFrame, split: pd.Series[str], part: str
     ) -> dict[str, dict[str, Any]]:
         """Without a kind of feature, an origin, or some of the data; window AUC by side."""
-        train, test = windows[split == "train"], windows[split == part]
+        learnt, test = windows[split.isin(LEARNT)], windows[split == part]
         found = {}
-        for name, (rows, columns) in plans(train, self.settings.seed).items():
+        for name, (rows, columns) in plans(learnt, self.settings.seed).items():
             if rows["cpu"].max() >= INSIDE and rows["gpu"].max() >= INSIDE:
                 scored = scored_by(Trees(rows, self.settings, columns, SIDES), test)
                 found[name] = {s: figures.window_figures(scored, s).get("AUC") for s in SIDES}

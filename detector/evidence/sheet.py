@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from detector.region import Region
@@ -83,6 +84,8 @@ class Evidence:
     items: tuple[Item, ...]  # by kind, the most telling first
     where: tuple[SourceLine, ...]
     visible: frozenset[str]  # ids of the patterns that this trace can show
+    # By pattern: the share of the region that its fix could give back; only those above zero.
+    claims: Mapping[str, float] = field(default_factory=dict)
 
     def table(self) -> tuple[EvidenceRow, ...]:
         """The numbers worth a person's look: those that are not zero, here or in the rest."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from detector.experiment.record import Outcome
+from detector.experiment.record import curves as points
 from detector.experiment.tables import provenance, table, written
 from detector.flagger import lightgbm as shipped
 from detector.flagger import training
@@ -17,7 +20,7 @@ from detector.flagger.importance import importance
 from detector.flagger.leak import identity, within_trace
 from detector.flagger.rules import RuleFlagger
 from detector.flagger.training import INSIDE, SIDES, Training, is_clear, is_known, matrix
-from detector.metrics import Estimate, auc, by_trace
+from detector.metrics import Estimate, auc, average_precision, by_trace
 from detector.taxonomy import NONE
 
 if TYPE_CHECKING:
@@ -33,28 +36,29 @@ class FlaggerExperiment:
     def train(self, data: Path, out: Path) -> list[str]:
         """Fit on everything; probabilities and thresholds from scores of workloads held out."""
         frame = table(data, "windows")
-        models = training.fit(frame, self.settings)
+        begun = time.perf_counter()
+        heads = training.fit(frame, self.settings)
+        fit_s = time.perf_counter() - begun
         raw = training.held_out(frame, training.fit_folds(frame, self.settings))
         curves = training.curves(raw, self.settings)
         scored = training.calibrated(raw, curves)
         limits = training.thresholds(scored, self.settings)
-        figures = {name: str(value) for name, value in _window_scores(scored).items()}
+        metrics = _window_scores(scored)
+        figures = {name: str(value) for name, value in metrics.items()}
         card = {
             **provenance(data, frame),
             "name": "flagger",
             "calibration": curves,
             "threshold": limits,
-            "threshold_rule": f"{self.settings.false_alarms:.0%} of the windows of healthy "
-            "traces, scored by models that never saw their workload",
+            "threshold_rule": f"at most {self.settings.false_alarms} regions of a side in a "
+            "healthy real trace, on average, scored by models that never saw its workload",
             "at_threshold": training.at_thresholds(scored, limits, self.settings),
             "held_out": figures,
         }
-        texts = {head: model.model_to_string() for head, model in models.items()}
-        shipped.save(out / "flagger", texts, card)
-        size = sum(len(t) for t in texts.values())
-        return [f"flagger: {len(frame)} windows, {size / 1e6:.1f} MB -> {out / 'flagger'}"] + [
-            f"  {name}: {value}" for name, value in figures.items()
-        ]
+        size = shipped.save(out / "flagger", heads, card)
+        lines = [f"flagger: {len(frame)} windows, {size / 1e6:.1f} MB -> {out / 'flagger'}"]
+        lines += [f"  {name}: {value}" for name, value in figures.items()]
+        return Outcome(lines, metrics=metrics, card=card, fit_s=fit_s, **seen(scored))
 
     def evaluate(self, data: Path, out: Path) -> list[str]:
         """Window AUC-ROC on real workloads never trained on, beside the rules' and that of a model
@@ -63,7 +67,9 @@ class FlaggerExperiment:
         ``flagger.json`` has the figures, ``flagger_importance.json`` the features' importance.
         """
         frame = table(data, "windows")
+        begun = time.perf_counter()
         fitted = training.fit_folds(frame, self.settings)
+        fit_s = time.perf_counter() - begun
         scored = training.held_out(frame, fitted)
         rules = RuleFlagger().score(matrix(frame.loc[scored.index]))
         scored["cpu_rules"], scored["gpu_rules"] = rules.cpu, rules.gpu
@@ -73,7 +79,22 @@ class FlaggerExperiment:
         lines = written(out / "flagger.json", results)
         told = json.dumps(importance(frame, fitted, self.settings.seed), indent=1)
         (out / "flagger_importance.json").write_text(told + "\n")
-        return lines
+        return Outcome(lines, metrics=results, fit_s=fit_s, **seen(scored))
+
+
+def seen(scored: pd.DataFrame) -> dict[str, Any]:
+    """What a record keeps of held-out scores, by side: AUC-ROC, average precision, both curves."""
+    headline: dict[str, Estimate] = {}
+    curves: dict[str, Any] = {}
+    for side in SIDES:
+        clear = scored[is_clear(scored, side)]
+        truth = (clear[side] >= INSIDE).to_numpy()
+        score = clear[f"{side}_score"].to_numpy(np.float64)
+        trace = clear["trace"].to_numpy()
+        headline[f"AUC {side}"] = by_trace(_auc_of(truth, score), trace)
+        headline[f"AP {side}"] = by_trace(_ap_of(truth, score), trace)
+        curves |= {f"{kind} {side}": at for kind, at in points(truth, score).items()}
+    return {"headline": headline, "curves": curves}
 
 
 def _window_scores(
@@ -107,6 +128,10 @@ def _leak(scored: pd.DataFrame, constant: pd.DataFrame, settings: Training) -> d
 
 def _auc_of(truth: Any, score: Any) -> Callable[[Any], float]:
     return lambda rows: auc(truth[rows], score[rows].astype(np.float64))
+
+
+def _ap_of(truth: Any, score: Any) -> Callable[[Any], float]:
+    return lambda rows: average_precision(truth[rows], score[rows])
 
 
 def _by_pattern(scored: pd.DataFrame) -> dict[str, Estimate]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from detector.errors import ConfigError, DetectorError
 from detector.experiment.tables import provenance, table, written
+from detector.judge.embedded import POOL, Model
 from detector.metrics import Estimate, by_trace
 from detector.taxonomy import CLASSES, NONE
 
@@ -19,12 +20,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class JudgeExperiment:
-    """The embedded judge. ``held_out``: recorded workloads that ``evaluate`` never trains on."""
+    """The embedded judge.
+
+    ``held_out``: recorded workloads that ``evaluate`` never trains on; ``pool``: the weights of the
+    judge's and the flagger's opinion of a region.
+    """
 
     settings: dict[str, Any] = field(default_factory=dict)
     held_out: tuple[str, ...] = ()
     recorded_repeats: int = 3
     seed: int = 0
+    pool: dict[str, float] = field(default_factory=lambda: dict(POOL))
 
     def train(self, data: Path, out: Path) -> list[str]:
         """Fit on every labelled evidence; the card holds the figures of its validation pairs."""
@@ -33,7 +39,7 @@ class JudgeExperiment:
         frame = table(data, "evidence")
         trained = self._fit(frame)
         file = out / "embedded_judge.safetensors"
-        save_model(trained, file, provenance(data, frame))
+        save_model(trained, file, provenance(data, frame), self.pool)
         size = file.stat().st_size
         return [
             f"embedded judge: {len(frame)} texts, {size / 1e6:.1f} MB -> {file}",
@@ -42,17 +48,21 @@ class JudgeExperiment:
         ]
 
     def evaluate(self, data: Path, out: Path) -> list[str]:
-        """Accuracy on the recorded evidence of workloads that were not trained on."""
-        from detector.judge.embedded import Model
-
+        """Accuracy of the judge alone, on the recorded evidence of workloads not trained on, cut
+        by the labels. ``experiment=judged_regions`` measures regions that a flagger hands on."""
         frame = table(data, "evidence")
         test = (frame["workload"].isin(self.held_out) & (frame["origin"] == "recorded")).to_numpy()
         if not test.any():
             raise DetectorError(f"{data}: no recorded evidence of {', '.join(self.held_out)}")
-        trained = self._fit(frame[~frame["workload"].isin(self.held_out)])
-        card = {**_sizes(trained.settings), "temperature": trained.temperature}
-        model = Model(trained.weights, card)
+        model = self.model(frame[~frame["workload"].isin(self.held_out)])
         return written(out / "embedded_judge.json", _accuracy(model, frame[test]))
+
+    def model(self, frame: pd.DataFrame) -> Model:
+        """A judge that learnt from these evidence rows alone."""
+        trained = self._fit(frame)
+        sizes = {"layers": trained.settings.layers, "heads": trained.settings.heads}
+        card = {**sizes, "temperature": trained.temperature, "pool": self.pool}
+        return Model(trained.weights, card)
 
     def _fit(self, frame: pd.DataFrame) -> Any:
         from detector.judge.training import Example, Settings, train_embedded
@@ -69,11 +79,7 @@ class JudgeExperiment:
         return train_embedded(examples, settings, self.seed)
 
 
-def _sizes(settings: Any) -> dict[str, int]:
-    return {"layers": settings.layers, "heads": settings.heads}
-
-
-def _accuracy(model: Any, frame: pd.DataFrame) -> dict[str, Estimate]:
+def _accuracy(model: Model, frame: pd.DataFrame) -> dict[str, Estimate]:
     """Of the likeliest visible class, and of the three likeliest, by bootstrap over traces."""
     from detector.judge import tokens
 

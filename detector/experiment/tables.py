@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from detector import __version__
 from detector.errors import DetectorError
+from detector.experiment.record import Outcome, plain
 from detector.metrics import Estimate
 
 if TYPE_CHECKING:
@@ -66,13 +66,10 @@ def provenance(data: Path, frame: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def written(file: Path, results: dict[str, Estimate]) -> list[str]:
+def written(file: Path, results: dict[str, Estimate]) -> Outcome:
     """Figures as JSON (undefined ones as null), and as lines to print."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    plain = {
-        name: {key: None if np.isnan(figure) else figure for key, figure in asdict(e).items()}
-        for name, e in results.items()
-    }
-    file.write_text(json.dumps(plain, indent=1) + "\n")
+    file.write_text(json.dumps(plain(results), indent=1) + "\n")
     width = max(map(len, results))
-    return [f"{name:<{width}}  {value}" for name, value in results.items()] + [f"-> {file}"]
+    lines = [f"{name:<{width}}  {value}" for name, value in results.items()]
+    return Outcome([*lines, f"-> {file}"], metrics=results)

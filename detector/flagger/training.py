@@ -44,11 +44,11 @@ class Training:
 
     seed: int = 0
     columns: int = 200
-    rounds: int = 100
+    rounds: int = 60
     class_rounds: int = 25
     leaves: int = 15
     class_leaves: int = 8
-    learning_rate: float = 0.1
+    learning_rate: float = 0.15
     inside: float = INSIDE
     edge_weight: float = 0.2
     false_alarms: float = 0.25
@@ -281,6 +281,11 @@ def thresholds(scored: pd.DataFrame, settings: Training) -> dict[str, float]:
                 break
             limits[side] = limit
     return limits
+
+
+def limits_of(frame: pd.DataFrame, settings: Training) -> dict[str, float]:
+    """``thresholds`` of raw scores on folds of the table's own workloads."""
+    return thresholds(held_out(frame, fit_folds(frame, settings)), settings)
 
 
 def at_thresholds(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -10,18 +11,21 @@ import numpy.typing as npt
 
 from detector.evidence import Evidence
 from detector.evidence.measures import MEASURES
+from detector.taxonomy import IDS
 
 _PLACE: Final = ("log10_us", "steps", "of_judged", "device_side", "cpu_run", "rocm")
 NAMES: Final[tuple[str, ...]] = (
     *(spec.key for spec in MEASURES),
     *(f"{spec.key}_excess" for spec in MEASURES),
     *_PLACE,
+    *(f"claim_{pattern}" for pattern in IDS),
 )
 _SHARE: Final = np.array([spec.unit == "share" for spec in MEASURES])
 
 
 def vector(evidence: Evidence) -> npt.NDArray[np.float32]:
-    """[len(NAMES)]: each measure, its excess over the rest, and the place of the region."""
+    """[len(NAMES)]: each measure, its excess over the rest, the place of the region, and
+    the root of the share of it that each pattern's fix could give back."""
     value = np.array([row.value for row in evidence.rows])
     rest = np.array([row.value if row.rest is None else row.rest for row in evidence.rows])
     value, rest = _scaled(value), _scaled(rest)
@@ -34,7 +38,8 @@ def vector(evidence: Evidence) -> npt.NDArray[np.float32]:
         float(evidence.vendor == "cpu"),
         float(evidence.vendor == "rocm"),
     ]
-    return np.concatenate([value, value - rest, where]).astype(np.float32)
+    claims = [math.sqrt(evidence.claims.get(pattern, 0.0)) for pattern in IDS]
+    return np.concatenate([value, value - rest, where, claims]).astype(np.float32)
 
 
 def vectors(evidence: Sequence[Evidence]) -> npt.NDArray[np.float32]:

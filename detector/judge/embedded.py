@@ -1,6 +1,7 @@
 """The default judge: a small network of our own, run in numpy, offline, on any machine.
 
-The network names the pattern; what the user reads is rendered from the taxonomy with the region's
+The network names the pattern, together with the flagger, whose candidates for the region it never
+reads: both opinions are pooled. What the user reads is rendered from the taxonomy with the region's
 own numbers and source lines.
 """
 
@@ -24,8 +25,10 @@ from detector.judge import Answers, Verdict, dense, feedback, network, tokens
 from detector.taxonomy import CLASSES, NONE
 
 SHIPPED: Final = Path(__file__).resolve().parent.parent / "models" / "embedded_judge.safetensors"
-KIND: Final = "embedded-judge-1"
+KIND: Final = "embedded-judge-2"
 MOST_CANDIDATES: Final = 5
+LEAST_TOLD: Final = 0.002  # of a class that the flagger does not name
+POOL: Final[Mapping[str, float]] = {"judge": 0.6, "flagger": 0.6}
 
 
 @dataclass(frozen=True)
@@ -65,9 +68,8 @@ class EmbeddedJudge:
         """See ``Judge``. Patterns that the trace cannot show get no probability."""
         if not evidence:
             return Answers(())
-        probability = self.model.probabilities(*features(evidence, self.model.vocabulary))
-        probability = probability * visible(evidence)
-        probability /= probability.sum(axis=1, keepdims=True)
+        own = self.model.probabilities(*features(evidence, self.model.vocabulary))
+        probability = pooled(own, told(evidence), visible(evidence), self.model.card["pool"])
         pairs = zip(evidence, probability, strict=True)
         return Answers(tuple(_verdict(one, row) for one, row in pairs))
 
@@ -88,6 +90,30 @@ def text_of(evidence: Evidence) -> str:
 def visible(evidence: Sequence[Evidence]) -> npt.NDArray[np.bool_]:
     """[n, classes]: which classes each trace can show; "none" always."""
     return np.array([[c == NONE or c in one.visible for c in CLASSES] for one in evidence])
+
+
+def told(evidence: Sequence[Evidence]) -> npt.NDArray[np.float64]:
+    """[n, classes]: what the flagger holds of each region; zeros where it names no candidate."""
+    found = np.zeros((len(evidence), len(CLASSES)))
+    for row, one in zip(found, evidence, strict=True):
+        for name, probability in one.region.candidates:
+            row[CLASSES.index(name)] = probability
+    return found
+
+
+def pooled(
+    own: npt.NDArray[np.float64],
+    flagger: npt.NDArray[np.float64],
+    shown: npt.NDArray[np.bool_],
+    weight: Mapping[str, float],
+) -> npt.NDArray[np.float64]:
+    """Log-linear pool of two opinions [n, classes], among the classes shown; the judge's own where
+    the flagger has none (Genest and Zidek 1986, "Combining probability distributions")."""
+    flagger = np.maximum(flagger, LEAST_TOLD * flagger.any(axis=1, keepdims=True))
+    silent = ~flagger.any(axis=1, keepdims=True)
+    mine = np.where(silent, 1.0, weight["judge"]) * np.log(np.maximum(own, 1e-9))
+    other = weight["flagger"] * np.log(np.where(silent, 1.0, flagger))
+    return softmax(np.where(shown, mine + other, -np.inf))
 
 
 def softmax(raw: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
@@ -157,6 +183,17 @@ def _check_card(path: Path, card: object, data: bytes) -> None:
         value = card.get(key)
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
             raise ModelError(f"{place}: {key} must be a number above zero")
+    if not is_pool(card.get("pool")):
+        raise ModelError(f"{place}: pool must hold the weights of {' and '.join(POOL)}")
+
+
+def is_pool(weight: object) -> bool:
+    """Whether these are weights of both opinions, neither below zero nor both zero."""
+    if not isinstance(weight, Mapping) or weight.keys() != POOL.keys():
+        return False
+    values = list(weight.values())
+    numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+    return numbers and min(values) >= 0 and 0 < sum(values) < np.inf
 
 
 def _check_shapes(path: Path, card: Mapping[str, Any], weights: Mapping[str, Any]) -> None:

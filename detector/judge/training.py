@@ -48,7 +48,10 @@ def example(evidence: Evidence, label: str, group: str) -> Example:
 
 @dataclass(frozen=True)
 class Settings:
-    """Size and schedule. ``validation``: share of the groups held out to choose and calibrate."""
+    """Size and schedule. ``validation``: share of the groups held out to choose and calibrate.
+
+    ``lines``: of a text, drawn anew each time it is read in training.
+    """
 
     vocabulary: int = 6_144
     width: int = 96
@@ -56,12 +59,12 @@ class Settings:
     heads: int = 4
     inner: int = 192
     numbers: int = 96
-    epochs: int = 14
+    epochs: int = 10
     batch: int = 32
     rate: float = 2e-3
     decay: float = 0.05
     dropout: float = 0.15
-    line_dropout: float = 0.2
+    lines: int = 40
     piece_dropout: float = 0.1
     noise: float = 0.1
     smoothing: float = 0.05
@@ -141,7 +144,7 @@ class Network(nn.Module):
         seen = filled.clone()
         seen[:, 0] = True
         count = (ids != tokens.PAD).sum(dim=2, keepdim=True).clamp(min=1)
-        x = self.norm_in(self.embed(ids).sum(dim=2) / count.sqrt())
+        x = self.norm_in(self._bags(ids) / count.sqrt())
         for layer in self.layers:
             x = layer(x, seen)
         x = self.norm_out(x)
@@ -153,21 +156,34 @@ class Network(nn.Module):
         together = self.dropout(torch.cat([mean, highest, read], dim=1))
         return torch.Tensor(self.out(together))
 
+    def _bags(self, ids: torch.Tensor) -> torch.Tensor:
+        """Sums of the pieces' embeddings, [n, lines, width], without the pieces' own copies."""
+        flat = ids.flatten(end_dim=1)
+        weight = self.embed.weight
+        summed = nn.functional.embedding_bag(flat, weight, mode="sum", padding_idx=tokens.PAD)
+        return torch.Tensor(summed.view(*ids.shape[:2], -1))
+
     def _disturbed(
         self, ids: torch.Tensor, numbers: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """In training: lines and pieces vanish, numbers tremble, and one of the two may go."""
+        """In training: lines and pieces vanish, and numbers tremble."""
         mean, scale = self.dense.get_buffer("mean"), self.dense.get_buffer("scale")
         scaled = (numbers - mean) / scale
         scaled = scaled.clamp(-5, 5)
         if not self.training:
             return ids, scaled
         s = self.settings
-        lines = torch.rand(ids.shape[:2]) >= s.line_dropout
-        pieces = torch.rand(ids.shape) >= s.piece_dropout
-        ids = ids * lines[:, :, None] * pieces
+        ids = _drawn(ids, s.lines)
+        ids = ids * (torch.rand(ids.shape) >= s.piece_dropout)
         kept = torch.rand(scaled.shape) >= s.piece_dropout
         return ids, scaled * kept + s.noise * torch.randn_like(scaled)
+
+
+def _drawn(ids: torch.Tensor, most: int) -> torch.Tensor:
+    """At most this many lines of each text, at random; the network knows no order of lines."""
+    empty = (ids == tokens.PAD).all(dim=2)
+    order = (torch.rand(empty.shape) + empty).argsort(dim=1)[:, :most]
+    return ids.gather(1, order[:, :, None].expand(-1, -1, ids.shape[2]))
 
 
 # -- training --------------------------------------------------------------------------------------
@@ -324,12 +340,18 @@ def _metrics(raw: torch.Tensor, labels: torch.Tensor, temperature: float) -> dic
 
 
 def save_model(
-    trained: Trained, path: Path, trained_on: Mapping[str, Any] | None = None
+    trained: Trained,
+    path: Path,
+    trained_on: Mapping[str, Any] | None = None,
+    pool: Mapping[str, float] = embedded.POOL,
 ) -> dict[str, Any]:
     """Write the weights (float16, numbers' scale in float32) and the card; returns the card.
 
-    ``trained_on`` tells the data with hashes.
+    ``trained_on`` tells the data with hashes; ``pool``: the weights of the judge's and the
+    flagger's opinion. Raises ModelError where these are no weights.
     """
+    if not embedded.is_pool(pool):
+        raise ModelError(f"pool must hold the weights of {' and '.join(embedded.POOL)}")
     small = {
         name: value if name.startswith("dense.") else value.astype(np.float16)
         for name, value in trained.weights.items()
@@ -341,6 +363,7 @@ def save_model(
         "layers": trained.settings.layers,
         "heads": trained.settings.heads,
         "temperature": trained.temperature,
+        "pool": dict(pool),
         "seed": trained.seed,
         "settings": asdict(trained.settings),
         "metrics": trained.metrics,

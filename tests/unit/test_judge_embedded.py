@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from detector.errors import ModelError
 from detector.judge import dense, embedded, network, tokens
 from detector.judge.embedded import EmbeddedJudge
-from detector.taxonomy import CLASSES
+from detector.taxonomy import CLASSES, IDS, NONE
 from tests.judging import STEP, evidence_of, loader, readback, readback_trace
 
 training = pytest.importorskip("detector.judge.training")
@@ -127,6 +127,22 @@ def test_the_numbers_are_finite_and_named():
     assert named["steps"] == pytest.approx(1)
 
 
+def test_the_numbers_tell_what_each_pattern_could_give_back():
+    evidence = readback()
+    named = dict(zip(dense.NAMES, dense.vector(evidence).tolist(), strict=True))
+    assert evidence.claims["sync-scalar-readback"] > 0.1
+    for pattern in IDS:
+        share = evidence.claims.get(pattern, 0.0)
+        assert 0 <= share <= 1
+        assert named[f"claim_{pattern}"] ** 2 == pytest.approx(share, abs=1e-6)
+
+
+def test_what_the_trace_cannot_show_claims_nothing():
+    evidence = loader()
+    assert set(evidence.claims) <= evidence.visible
+    assert evidence.visible < set(IDS)
+
+
 def test_the_learnt_text_holds_no_user_names():
     assert "train" not in embedded.text_of(readback())
 
@@ -189,6 +205,16 @@ def test_groups_never_stand_on_both_sides():
     assert len(held) == 4
 
 
+def test_some_lines_of_a_text_are_drawn():
+    ids = torch.zeros(2, 6, 3, dtype=torch.long)
+    ids[0, :5, 0] = torch.arange(1, 6)
+    ids[1, :2, 0] = torch.tensor([7, 8])
+    drawn = training._drawn(ids, 3)
+    assert drawn.shape == (2, 3, 3)
+    assert len(set(drawn[0, :, 0].tolist()) & {1, 2, 3, 4, 5}) == 3
+    assert sorted(drawn[1, :, 0].tolist()) == [0, 7, 8]  # a filled line before an empty one
+
+
 def test_validation_is_reported(trained):
     assert set(trained.metrics) >= {"accuracy", "balanced_accuracy", "log_loss", "recall", "top3"}
     assert trained.metrics["validation_examples"] == 4
@@ -212,6 +238,59 @@ def test_what_the_trace_cannot_show_is_never_named(model_file: Path):
     (verdict,) = EmbeddedJudge(model_file).judge([blind]).verdicts
     assert {name for name, _ in verdict.candidates} == {"sync-explicit", "none"}
     assert sum(p for _, p in verdict.candidates) == pytest.approx(1)
+
+
+# -- the flagger's opinion -------------------------------------------------------------------------
+
+A, B, C = (CLASSES.index(p) for p in ("sync-scalar-readback", "input-dataloader-sync", NONE))
+
+
+def opinion(**shares: float) -> np.ndarray:
+    row = np.zeros((1, len(CLASSES)))
+    for name, share in shares.items():
+        row[0, {"a": A, "b": B, "none": C}[name]] = share
+    return row
+
+
+def test_two_opinions_are_multiplied_by_their_weights():
+    shown = np.ones((1, len(CLASSES)), np.bool_)
+    weight = {"judge": 1.0, "flagger": 0.5}
+    both = embedded.pooled(opinion(a=0.6, b=0.4), opinion(a=0.09, b=0.81), shown, weight)
+    assert both[0, B] / both[0, A] == pytest.approx(0.4 * 0.9 / (0.6 * 0.3))
+    assert both.sum() == pytest.approx(1)
+
+
+def test_a_flagger_without_candidates_changes_nothing():
+    shown = np.ones((1, len(CLASSES)), np.bool_)
+    own = opinion(a=0.5, b=0.3, none=0.2)
+    pool = embedded.pooled(own, opinion(), shown, {"judge": 0.4, "flagger": 0.6})
+    assert pool == pytest.approx(own, abs=1e-6)
+
+
+def test_what_is_not_shown_gets_nothing_from_the_pool():
+    shown = np.ones((1, len(CLASSES)), np.bool_)
+    shown[0, A] = False
+    pool = embedded.pooled(opinion(a=0.9, b=0.1), opinion(a=1.0), shown, embedded.POOL)
+    assert pool[0, A] == 0
+    assert pool.argmax() == B
+
+
+def test_the_candidates_of_the_region_are_heard(model_file: Path):
+    judge = EmbeddedJudge(model_file)
+    alone = readback()
+    seen = replace(alone.region, candidates=(("input-dataloader-sync", 0.99), (NONE, 0.01)))
+    (before, after) = judge.judge([alone, replace(alone, region=seen)]).verdicts
+    unlike = dict(before.candidates), dict(after.candidates)
+    assert unlike[1]["input-dataloader-sync"] > unlike[0].get("input-dataloader-sync", 0.0)
+
+
+@pytest.mark.parametrize(
+    "pool", [{}, {"judge": 1.0}, {"judge": 0, "flagger": 0}, {"judge": -1.0, "flagger": 2.0}]
+)
+def test_weights_that_are_none_are_refused(trained, tmp_path: Path, pool: dict[str, float]):
+    with pytest.raises(ModelError, match="pool must hold the weights of judge and flagger"):
+        training.save_model(trained, tmp_path / "judge.safetensors", pool=pool)
+    assert not list(tmp_path.iterdir())
 
 
 def test_nothing_to_judge(model_file: Path):
@@ -261,6 +340,10 @@ def _no_temperature(path: Path, card: dict) -> None:
     card["temperature"] = 0
 
 
+def _no_pool(path: Path, card: dict) -> None:
+    del card["pool"]
+
+
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
@@ -271,6 +354,7 @@ def _no_temperature(path: Path, card: dict) -> None:
         (_no_tokens, "not a model card"),
         (_other_vocabulary, "1024 rows"),
         (_no_temperature, "temperature"),
+        (_no_pool, "pool"),
     ],
 )
 def test_a_model_that_does_not_match_its_card_is_refused(copied: Path, damage: Damage, says: str):
