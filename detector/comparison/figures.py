@@ -1,4 +1,4 @@
-"""What is measured of one flagger's window scores on one part of a split, and its thresholds."""
+"""What is measured of one flagger's window scores on one part of a split."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ LEAST: Final = 5  # windows of a kind below which a figure says nothing
 ROUNDS: Final = 300
 PATTERN_ROUNDS: Final = 100
 POINTS: Final = 300  # of a curve
-ALARMS: Final = 0.25  # per healthy trace and side, where thresholds are set
 
 
 def window_figures(scored: Scored, side: str) -> dict[str, Estimate]:
@@ -107,19 +106,3 @@ def curves(scored: Scored, side: str) -> Curves | None:
     kept = np.unique(np.linspace(0, len(hits) - 1, POINTS).round().astype(int))
     hits, seen = hits[kept], seen[kept]
     return Curves((seen - hits) / (~truth).sum(), hits / truth.sum(), hits / seen)
-
-
-def thresholds(scored: Scored) -> dict[str, float]:
-    """By side, the lowest score with at most ``ALARMS`` regions in a healthy trace, on average."""
-    healthy = (scored.frame["quality"] == "good").to_numpy()
-    count = scored.frame["trace"][healthy].nunique()
-    limits = {}
-    for side in SIDES:
-        tried = np.unique(np.quantile(scored.side(side), np.linspace(0.3, 0.9995, 120)))
-        limits[side] = float(tried[-1])
-        for limit in tried.tolist():
-            alarms = sum(healthy[run.first] for run in scored.told_runs(side, limit))
-            if alarms <= ALARMS * count:
-                limits[side] = limit
-                break
-    return limits

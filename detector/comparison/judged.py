@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from detector import kineto
 from detector.activity import Activity
-from detector.comparison import figures
 from detector.comparison.regions import LOOSE, Named, class_figures
 from detector.comparison.run import EVERYTHING, TESTS, Trees, labels_of, scored_by, windows_of
 from detector.comparison.scored import OF_SIDE, Run, Scored, matches
@@ -20,7 +19,7 @@ from detector.errors import DetectorError
 from detector.evidence import Evidence, gather
 from detector.experiment.judge import JudgeExperiment
 from detector.experiment.tables import table, written
-from detector.flagger.training import SIDES, Training
+from detector.flagger.training import SIDES, Training, limits_of
 from detector.judge import embedded
 from detector.metrics import Estimate, by_trace
 from detector.region import CANDIDATES, Region
@@ -117,7 +116,7 @@ class JudgedRegions(JudgeExperiment):
         valid, test = (
             scored_by(flagger, windows[split == p], labels) for p in ("validation", part)
         )
-        limits, model = figures.thresholds(valid), self.model(learnt)
+        limits, model = limits_of(windows[split == "train"], self.flagger), self.model(learnt)
         return told(valid, limits, model, data, files), told(test, limits, model, data, files)
 
 

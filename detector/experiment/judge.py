@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from detector.errors import ConfigError, DetectorError
+from detector.experiment.record import Outcome
 from detector.experiment.tables import provenance, table, written
 from detector.judge.embedded import POOL, Model
 from detector.metrics import Estimate, by_trace
@@ -37,15 +40,19 @@ class JudgeExperiment:
         from detector.judge.training import save_model
 
         frame = table(data, "evidence")
+        begun = time.perf_counter()
         trained = self._fit(frame)
+        fit_s = time.perf_counter() - begun
         file = out / "embedded_judge.safetensors"
         save_model(trained, file, provenance(data, frame), self.pool)
         size = file.stat().st_size
-        return [
+        lines = [
             f"embedded judge: {len(frame)} texts, {size / 1e6:.1f} MB -> {file}",
             f"  validation pairs: accuracy {trained.metrics['accuracy']:.3f}, "
             f"top 3 {trained.metrics['top3']:.3f}",
         ]
+        card = json.loads(file.with_suffix(".json").read_text())
+        return Outcome(lines, card=card, fit_s=fit_s)
 
     def evaluate(self, data: Path, out: Path) -> list[str]:
         """Accuracy of the judge alone, on the recorded evidence of workloads not trained on, cut

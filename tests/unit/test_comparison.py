@@ -83,7 +83,7 @@ def test_average_precision_is_that_of_the_definition() -> None:
 def test_a_perfect_flagger_gets_perfect_figures() -> None:
     frame = table()
     scored = Scored(frame, perfect(frame))
-    limits = figures.thresholds(scored)
+    limits = {"cpu": 0.5, "gpu": 0.5}
     found = regions.region_figures(scored, limits)
     assert found["regions"] == 6
     keys = ("recall 0.5", "precision 0.5", "class accuracy", "class top 3", "class macro F1")
