@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,9 @@ from detector.trace import Int64
 from detector.window import Window
 
 Float64 = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 CANDIDATES = 5
+_NONE = CLASSES.index(NONE)
 MOST_DRIVEN = 400  # regions of a side that are told their drivers: half a millisecond each
 
 
@@ -68,8 +71,7 @@ def _merge_side(
     hot = np.flatnonzero(score >= flagger.threshold[side])
     if not len(hot):
         return []
-    allowed = np.array([name != NONE and BY_ID[name].side == side for name in CLASSES])
-    likeliest = np.argmax(np.where(allowed, scores.classes[hot], -1), axis=1)
+    likeliest = np.argmax(np.where(_of_side(side), scores.classes[hot], -1), axis=1)
     steps = np.array([_step(windows[i]) for i in hot.tolist()])
     cut = (np.diff(hot) > 1) | (np.diff(likeliest) != 0) | (np.diff(steps) != 0)
     groups = np.split(hot, np.flatnonzero(cut) + 1)
@@ -84,7 +86,7 @@ def _merge_side(
             side,
             tuple(int(i) for i in group),
             driver,
-            _candidates(scores.classes[group].mean(axis=0), allowed),
+            candidates(scores.classes[group].mean(axis=0), side, float(score[group].mean())),
         )
         for group, peak, driver in zip(groups, peaks, drivers, strict=True)
     ]
@@ -103,13 +105,22 @@ def _step(window: Window) -> int:
     return -1 if window.step is None else window.step
 
 
-def _candidates(
-    probability: Float32, allowed: np.ndarray[tuple[int], np.dtype[np.bool_]]
-) -> tuple[tuple[str, float], ...]:
-    """The side's patterns and "none", by probability."""
-    keep = allowed | (np.array(CLASSES) == NONE)
-    order = [int(i) for i in np.argsort(-probability) if keep[i]][:CANDIDATES]
-    return tuple((CLASSES[i], round(float(probability[i]), 4)) for i in order)
+def candidates(classes: Float32, side: Side, score: float) -> tuple[tuple[str, float], ...]:
+    """The side's patterns and "none", likeliest first.
+
+    "none" is as likely as the side's ``score`` leaves it; the patterns share the score as
+    ``classes``, [39], has them. Only the side's head has learnt what a healthy window looks like.
+    """
+    mine = np.where(_of_side(side), classes, 0).astype(np.float64)
+    told = score * mine / max(mine.sum(), 1e-9)
+    told[_NONE] = 1 - score
+    order = [int(i) for i in np.argsort(-told, kind="stable") if _of_side(side)[i] or i == _NONE]
+    return tuple((CLASSES[i], round(float(told[i]), 4)) for i in order[:CANDIDATES])
+
+
+@cache
+def _of_side(side: Side) -> Bools:
+    return np.array([name != NONE and BY_ID[name].side == side for name in CLASSES])
 
 
 def _sharpen(region: Region, points: Int64) -> Region:

@@ -14,7 +14,7 @@ from detector import kineto
 from detector.activity import Activity
 from detector.comparison.regions import LOOSE, Named, class_figures
 from detector.comparison.run import EVERYTHING, TESTS, Trees, labels_of, scored_by, windows_of
-from detector.comparison.scored import OF_SIDE, Run, Scored, matches
+from detector.comparison.scored import Run, Scored, matches
 from detector.errors import DetectorError
 from detector.evidence import Evidence, gather
 from detector.experiment.judge import JudgeExperiment
@@ -22,7 +22,7 @@ from detector.experiment.tables import table, written
 from detector.flagger.training import SIDES, Training, limits_of
 from detector.judge import embedded
 from detector.metrics import Estimate, by_trace
-from detector.region import CANDIDATES, Region
+from detector.region import Region, candidates
 from detector.taxonomy import CLASSES, NONE, Side
 from detector.trace import NS_PER_US
 from detector.window import judge_time
@@ -169,13 +169,12 @@ def _evidence(
 
 def _region(scored: Scored, one: Handed) -> Region:
     """As a scan would hand it on, its edges not sharpened."""
-    mean = scored.scores.classes[one.run.first : one.run.last + 1].mean(axis=0)
-    allowed = OF_SIDE[one.side] | (np.arange(len(CLASSES)) == NO)
-    order = [int(i) for i in np.argsort(-mean) if allowed[i]][:CANDIDATES]
+    rows = slice(one.run.first, one.run.last + 1)
     start, end = (round(us * NS_PER_US) for us in (one.run.start, one.run.end))
     side: Side = "cpu" if one.side == "cpu" else "gpu"
-    candidates = tuple((CLASSES[i], float(mean[i])) for i in order)
-    return Region(start, end, 1.0, side, candidates=candidates)
+    score = float(scored.side(side)[rows].mean())
+    named = candidates(scored.scores.classes[rows].mean(axis=0), side, score)
+    return Region(start, end, 1.0, side, candidates=named)
 
 
 # -- figures ---------------------------------------------------------------------------------------

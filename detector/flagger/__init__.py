@@ -16,8 +16,9 @@ class Scores:
     """One row per window.
 
     ``cpu`` and ``gpu``, float32[n]: the probability that the host holds the device up there, and
-    that the device does needless or slow work there. ``classes``, float32[n, 39]: probabilities
-    in the order of ``taxonomy.CLASSES``.
+    that the device does needless or slow work there. ``classes``, float32[n, 39], in the order of
+    ``taxonomy.CLASSES``: where a window is suspicious, how likely each pattern is behind it; the
+    flagger may put 1 on "none" where it is not.
     """
 
     cpu: Float32

@@ -36,16 +36,16 @@ QUICK_ROUNDS: Final = 40
 class Training:
     """Settings of a training run (``conf/experiment/flagger.yaml``).
 
-    ``columns``: how many the heads may go by. ``inside``: the covered share from which a window is
-    suspicious; windows covered less, but not free, count little. ``false_alarms``: how many
-    regions of a side a healthy trace may be flagged for, on average, which sets the threshold.
-    ``monotone``: see ``rises``.
+    ``columns``: how many the heads may go by, beside the claims. ``inside``: the covered share
+    from which a window is suspicious; windows covered less, but not free, count little.
+    ``false_alarms``: how many regions of a side a healthy trace may be flagged for, on average,
+    which sets the threshold. ``monotone``: see ``rises``.
     """
 
     seed: int = 0
     columns: int = 200
     rounds: int = 60
-    class_rounds: int = 25
+    class_rounds: int = 40
     leaves: int = 15
     class_leaves: int = 8
     learning_rate: float = 0.15
@@ -70,11 +70,10 @@ def target(frame: pd.DataFrame, head: str, settings: Training) -> npt.NDArray[np
 
 
 def is_known(frame: pd.DataFrame, head: str, inside: float = INSIDE) -> npt.NDArray[np.bool_]:
-    """Which windows show a head something: not those without a fault of its side (of any, for the
-    classes) of which nobody knows whether they are healthy."""
+    """Which windows show a head something: not those without a fault of its side of which nobody
+    knows whether they are healthy; for the classes those of a pattern."""
     if head == "classes":
-        sides = [frame[f"unknown_{side}"] < inside for side in SIDES]
-        return np.asarray((frame["pattern"] != NONE) | (sides[0] & sides[1]))
+        return np.asarray(frame["pattern"] != NONE)
     return np.asarray((frame[head] >= inside) | (frame[f"unknown_{head}"] < inside))
 
 
@@ -85,7 +84,7 @@ def weights(frame: pd.DataFrame, head: str, settings: Training) -> npt.NDArray[n
     per_trace = 1 / frame.groupby("trace")["trace"].transform("size").to_numpy()
     weight = per_trace * np.where(at_edge, settings.edge_weight, 1.0)
     weight *= np.where(frame["origin"] == "recorded", settings.recorded_weight, 1.0)
-    if head == "classes":  # rare patterns count as much as frequent ones, "none" a little more
+    if head == "classes":  # rare patterns count nearly as much as frequent ones
         share = frame["pattern"].map(frame["pattern"].value_counts()).to_numpy()
         weight = weight / np.sqrt(share)
     return np.asarray(weight / weight.mean(), np.float64)
@@ -103,17 +102,19 @@ def fit(
 
 
 def chosen(frame: pd.DataFrame, settings: Training, among: Sequence[str]) -> tuple[str, ...]:
-    """The columns that quick heads of both sides gain most by, in the order of ``among``."""
+    """The columns that quick heads of both sides gain most by, and the windows' own claims; in the
+    order of ``among``."""
     if len(among) <= settings.columns:
         return tuple(among)
+    kept = np.array([column in CLAIMED for column in among])  # the classes go by them
     few = frame.iloc[:: -(-len(frame) // ENOUGH)]
     quick = replace(settings, rounds=QUICK_ROUNDS, learning_rate=0.2)
     worth = np.zeros(len(among))
     for side in SIDES:
         gain = _fit_head(few, among, side, quick).feature_importance("gain")
         worth = np.maximum(worth, gain / max(gain.sum(), 1e-9))
-    best = np.sort(np.argsort(-worth, kind="stable")[: settings.columns])
-    return tuple(among[i] for i in best)
+    best = np.argsort(-worth, kind="stable")[: settings.columns]
+    return tuple(among[i] for i in np.union1d(best, np.flatnonzero(kept)))
 
 
 def _fit_head(

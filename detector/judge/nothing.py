@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 from detector.evidence import Evidence
 from detector.judge import Answers, Verdict, feedback
-from detector.taxonomy import NONE
 
 REMARK = "Named by the flagger alone; no judge was asked."
 
 
 class NoJudge:
-    """Keeps the flagger's candidates: the best that this trace can show is the verdict."""
+    """Keeps the flagger's candidates: the best pattern that this trace can show is the verdict."""
 
     name = "none"
 
@@ -23,6 +22,6 @@ class NoJudge:
     def _one(self, evidence: Evidence) -> Verdict:
         candidates = evidence.region.candidates
         for pattern, probability in candidates:
-            if pattern == NONE or pattern in evidence.visible:
+            if pattern in evidence.visible:
                 return feedback.verdict(evidence, pattern, probability, candidates, REMARK)
         return feedback.unclear(evidence, "the flagger names no pattern that this trace can show")

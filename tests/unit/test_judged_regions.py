@@ -73,7 +73,7 @@ def test_a_region_is_handed_on_with_candidates_of_its_side() -> None:
     region = _region(place, one)
     assert (region.start, region.end, region.side) == (40_000, 80_000, "cpu")
     likely = [(name, share) for name, share in region.candidates if share > 0]
-    assert likely == [(CPU, pytest.approx(0.5)), (NONE, pytest.approx(0.2))]
+    assert likely == [(CPU, pytest.approx(0.9)), (NONE, pytest.approx(0.1))]
 
 
 def test_each_opinion_is_counted_by_its_own() -> None:

@@ -115,9 +115,13 @@ def test_candidates_are_of_the_side_or_none_best_first() -> None:
         assert list(probabilities) == sorted(probabilities, reverse=True)
 
 
-def test_candidates_are_the_mean_of_the_windows() -> None:
-    (region,) = regions([0.9, 0.6], [{HOST: 0.9}, {HOST: 0.5, NONE: 0.5}])
-    assert region.candidates[:2] == ((HOST, 0.7), (NONE, 0.25))
+def test_none_is_as_likely_as_the_score_leaves_it_and_the_patterns_share_the_rest() -> None:
+    (region,) = regions([0.9, 0.5], [{HOST: 0.9}, {HOST: 0.3, FP32: 0.7}])
+    assert region.candidates[:2] == ((HOST, 0.7), (NONE, 0.3))  # the mean of both windows
+    (region,) = regions([0.8], [{HOST: 0.3, SYNC: 0.1, FP32: 0.6}])
+    assert region.candidates[:3] == ((HOST, 0.6), (SYNC, 0.2), (NONE, 0.2))
+    (region,) = regions([0.8], [{FP32: 1.0}])  # nothing of this side
+    assert dict(region.candidates)[NONE] == pytest.approx(0.2)
 
 
 def test_both_sides_may_suspect_the_same_time() -> None:

@@ -16,6 +16,7 @@ import pytest
 from detector.errors import ConfigError, DetectorError
 from detector.experiment import FlaggerExperiment, JudgeExperiment, table
 from detector.features import COLUMNS, FEATURES
+from detector.features.claims import CLAIMED
 from detector.flagger import calibration, training
 from detector.flagger.importance import importance
 from detector.flagger.lightgbm import HEADS, LightGBMFlagger
@@ -108,7 +109,7 @@ def test_what_nobody_knows_teaches_nothing() -> None:
     )
     assert training.is_known(rows, "cpu").tolist() == [True, False, True, True, False]
     assert training.is_known(rows, "gpu").tolist() == [True, True, True, False, True]
-    assert training.is_known(rows, "classes").tolist() == [True, False, True, False, False]
+    assert training.is_known(rows, "classes").tolist() == [False, False, True, False, False]
 
 
 def test_every_trace_weighs_the_same_and_edges_little() -> None:
@@ -459,13 +460,15 @@ def test_a_trained_flagger_loads_and_scores_as_it_was_fitted(
     heads = fit(frame, TINY)
     seen = heads.seen(rows)
     assert flagger.card["columns"] == list(heads.columns)
-    assert len(heads.columns) == TINY.columns
+    assert set(CLAIMED) <= set(heads.columns)
+    assert TINY.columns <= len(heads.columns) <= TINY.columns + len(CLAIMED)
     curve = calibration.checked(flagger.card["calibration"]["cpu"])
     told = calibration.apply(curve, heads.raw("cpu", seen))
     assert scores.cpu == pytest.approx(told, rel=1e-6)
     hot = scores.cpu >= flagger.threshold["cpu"]
     hot |= scores.gpu >= flagger.threshold["gpu"]
-    assert scores.classes[hot] == pytest.approx(heads.raw("classes", seen[hot]), abs=1e-6)
+    assert scores.classes == pytest.approx(heads.classes(seen, hot), abs=1e-6)
+    assert scores.classes.sum(axis=1) == pytest.approx(np.ones(7))
     assert (scores.classes[~hot, CLASSES.index(NONE)] == 1).all()
     assert flagger.card["traces_by_origin"] == {"recorded": 8, "simulated": 4}
     assert set(flagger.threshold) == {"cpu", "gpu"}
