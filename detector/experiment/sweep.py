@@ -58,13 +58,14 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
 class SweepExperiment:
     """``space``: the values of each setting that is swept: a field of ``Training``, ``features`` (a
     name of ``GROUPS``), ``scale`` (a name of ``scales``), or else a parameter of LightGBM.
-    ``trials``: so many are drawn, beside the settings as they are; 0 for every combination.
-    ``scales``: other builds of the benchmark, by name, with windows cut otherwise
-    (``scripts/rewindow.py``)."""
+    ``trials``: so many are drawn, beside the settings as they are; 0 for every combination;
+    ``singly``: instead, each value of the space alone. ``scales``: other builds of the
+    benchmark, by name, with windows cut otherwise (``scripts/rewindow.py``)."""
 
     settings: Training = field(default_factory=Training)
     space: dict[str, list[Any]] = field(default_factory=dict)
     trials: int = 20
+    singly: bool = False
     seed: int = 0
     scales: dict[str, str] = field(default_factory=dict)
 
@@ -92,6 +93,9 @@ class SweepExperiment:
     def _plans(self) -> Iterator[dict[str, Any]]:
         """The settings as they are, then the trials."""
         yield {}
+        if self.singly:
+            yield from ({key: value} for key, values in self.space.items() for value in values)
+            return
         size = int(np.prod([len(values) for values in self.space.values()]))
         chosen: Sequence[int] = range(size)
         if self.trials:

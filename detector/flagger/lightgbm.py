@@ -79,7 +79,8 @@ class Heads:
             told[hot] = 1 / len(CLASSES)
             return told
         claimed = np.zeros((int(hot.sum()), len(CLASSES)))
-        claimed[:, self._claimed] = np.fmax(seen[hot][:, self._claims], 0.0)  # 0 where undefined
+        # fmax: 0 where undefined
+        claimed[:, self._claimed] = np.minimum(np.fmax(seen[hot][:, self._claims], 0.0), 1.0)
         named = self.raw("classes", seen[hot]) * (CLAIM_FLOOR + claimed) ** CLAIM_POWER
         told[hot] = named / named.sum(axis=1, keepdims=True)
         return told

@@ -87,9 +87,10 @@ def test_without_a_judge_the_flagger_speaks():
 
 def test_without_a_judge_what_cannot_be_shown_is_passed_over():
     evidence = readback()
-    region = replace(evidence.region, candidates=(("comm-straggler", 0.7), ("none", 0.2)))
+    told = (("comm-straggler", 0.5), ("none", 0.3), ("sync-explicit", 0.2))
+    region = replace(evidence.region, candidates=told)
     (verdict,) = NoJudge().judge([replace(evidence, region=region)]).verdicts
-    assert (verdict.pattern, verdict.confidence) == ("none", 0.2)
-    region = replace(region, candidates=())
+    assert (verdict.pattern, verdict.confidence) == ("sync-explicit", 0.2)
+    region = replace(region, candidates=told[:2])
     (verdict,) = NoJudge().judge([replace(evidence, region=region)]).verdicts
     assert verdict.pattern == "unclear"

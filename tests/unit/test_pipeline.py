@@ -277,7 +277,7 @@ def test_a_blind_pattern_is_not_checked_and_never_a_finding() -> None:
 
 
 def test_unclear_verdicts_become_one_finding_with_candidates() -> None:
-    flagged = ((PYTHON, 0.75), (NONE, 0.25))
+    flagged = ((PYTHON, 0.9), (NONE, 0.1))
     says = always(UNCLEAR, 0.0, *flagged)
     finding = only(report_of(TRACE, every_step("cpu", PYTHON, SPAN), says))
     assert (finding.pattern, finding.occurrences, finding.steps) == (UNCLEAR, 4, (0, 1, 2, 3))

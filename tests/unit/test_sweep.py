@@ -75,6 +75,12 @@ def test_the_same_seed_draws_the_same_trials_and_no_more_than_asked() -> None:
     assert len({json.dumps(plan) for plan in draws[0]}) == 5
 
 
+def test_each_value_alone_is_tried_once() -> None:
+    space = {"leaves": [3, 4], "features": ["own"]}
+    plans = list(SweepExperiment(space=space, singly=True)._plans())
+    assert plans == [{}, {"leaves": 3}, {"leaves": 4}, {"features": "own"}]
+
+
 def test_a_trial_s_settings_reach_training_and_the_rest_lightgbm() -> None:
     plan = {"leaves": 5, "max_depth": 3, "features": "own", "scale": "x", "monotone": False}
     settings = settings_of(plan, TINY)
