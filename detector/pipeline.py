@@ -292,13 +292,17 @@ def _evidence(
     ]
     rows = evidence.table() if evidence else ()
     return {
-        "drivers": next((list(c.region.drivers) for c in cases if c.region.drivers), []),
+        "drivers": next((_in_words(c.region.drivers) for c in cases if c.region.drivers), []),
         **{
             row.key: {"label": row.label, "value": row.value, "unit": row.unit, "rest": row.rest}
             for row in rows
         },
         "occurrences": listed,
     }
+
+
+def _in_words(columns: Sequence[str]) -> list[str]:
+    return [features.in_words(column) for column in columns]
 
 
 # -- the rest of the report ------------------------------------------------------------------------

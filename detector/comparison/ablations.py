@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from detector.features import COLUMNS, VARIANTS
+from detector.features import COLUMNS, VARIANTS, claims
 from detector.features.sets import THEMES
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ SCALES: Final = {
     "@rel": "values against the trace",
     "@place": "values against other steps",
 }
-REST: Final = "other"  # features of no theme
 
 
 def plans(train: pd.DataFrame, seed: int) -> dict[str, Plan]:
@@ -52,10 +51,10 @@ def _by_scale() -> dict[str, list[str]]:
 
 def _by_theme() -> dict[str, list[str]]:
     """Columns by what their feature looks at."""
-    theme = {f.name: t.__name__.rpartition(".")[2] for t in THEMES for f in t.FEATURES}
+    theme = {f.name: t.__name__.rpartition(".")[2] for t in (*THEMES, claims) for f in t.FEATURES}
     found: dict[str, list[str]] = {}
     for column in COLUMNS:
-        found.setdefault(f"{theme.get(_parts(column)[0], REST)} features", []).append(column)
+        found.setdefault(f"{theme[_parts(column)[0]]} features", []).append(column)
     return found
 
 

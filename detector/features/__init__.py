@@ -2,6 +2,6 @@
 
 from detector.features.extract import extract
 from detector.features.measure import Feature
-from detector.features.table import COLUMNS, FEATURES, VARIANTS
+from detector.features.table import COLUMNS, FEATURES, VARIANTS, in_words
 
-__all__ = ["COLUMNS", "FEATURES", "VARIANTS", "Feature", "extract"]
+__all__ = ["COLUMNS", "FEATURES", "VARIANTS", "Feature", "extract", "in_words"]

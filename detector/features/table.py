@@ -23,3 +23,18 @@ FEATURES: Final[tuple[Feature, ...]] = (
 # the other steps (less the median there; not defined for windows without a step).
 VARIANTS: Final = ("", "@outer", "@rel", "@place")
 COLUMNS: Final = tuple(f"{feature.name}{variant}" for variant in VARIANTS for feature in FEATURES)
+
+# How a variant reads behind its feature's meaning.
+IN_WORDS: Final = {
+    "": "",
+    "@outer": ", in the wide window",
+    "@rel": ", against the rest of the trace",
+    "@place": ", against the same place of other steps",
+}
+_MEANING: Final = {feature.name: feature.meaning for feature in FEATURES}
+
+
+def in_words(column: str) -> str:
+    """What a column measures, as a person reads it."""
+    name, at, variant = column.partition("@")
+    return _MEANING[name] + IN_WORDS[at + variant]

@@ -177,6 +177,12 @@ def evidence(finding: Finding, most: int = 8, *, everything: bool = False) -> li
     return rows[:most]
 
 
+def drivers(finding: Finding) -> str:
+    """What the flagger went by, in words; empty where the report does not say."""
+    told = finding.evidence.get("drivers")
+    return "; ".join(clean(str(one), 120) for one in told) if isinstance(told, list) else ""
+
+
 def _telling(row: Mapping[str, object]) -> float:
     """How much a measure says: shares by what they exceed, others by their ratio; a lack, less."""
     value, rest = (x if isinstance(x, int | float) else 0.0 for x in _pair(row))

@@ -10,7 +10,7 @@ import pytest
 
 from detector.activity import Activity
 from detector.cost import WEIGHTS
-from detector.features import COLUMNS, FEATURES, VARIANTS, extract, sets
+from detector.features import COLUMNS, FEATURES, VARIANTS, extract, in_words, sets
 from detector.taxonomy import PATTERNS
 from detector.trace import Step, Trace
 from detector.window import Judged, by_step, by_time
@@ -55,6 +55,13 @@ def test_columns_are_the_features_in_each_context() -> None:
     assert VARIANTS == ("", "@outer", "@rel", "@place")
     assert len(COLUMNS) == len(VARIANTS) * len(FEATURES)
     assert "busy@outer" in COLUMNS
+
+
+def test_each_column_has_words_of_its_own() -> None:
+    told = [in_words(column) for column in COLUMNS]
+    assert len(set(told)) == len(COLUMNS)
+    assert in_words("busy") == "the device does anything"
+    assert in_words("busy@rel") == "the device does anything, against the rest of the trace"
 
 
 def test_formulas_are_spelt_from_what_runs() -> None:

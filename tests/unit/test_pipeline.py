@@ -121,7 +121,9 @@ def test_regions_of_one_pattern_become_one_finding() -> None:
     assert occurrences(finding) == tuple((500 + s, 1_000 + s) for s in (0, 1_000, 2_000, 3_000))
     assert (finding.explanation, finding.fix.summary) == ("Because.", "Do this.")
     assert finding.fix.code == BY_ID[PYTHON].code
-    assert finding.evidence["drivers"] == ["idle_op"]
+    assert finding.evidence["drivers"] == [
+        "the device idles while the host is in an op or another call"
+    ]
     assert finding.evidence["idle_python"]["value"] == pytest.approx(0.98)  # type: ignore[index]
 
 

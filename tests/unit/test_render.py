@@ -72,6 +72,18 @@ def test_evidence_begins_with_what_differs_most_and_leaves_out_the_occurrences()
     assert rows[0] == wording.Row("unlike", "90.0 %", "elsewhere 10.0 %")
 
 
+def test_what_the_flagger_went_by_is_told_as_text():
+    told = ["the device idles", "a <b>name</b>\x1b[31m"]
+    finding = replace(TYPICAL.findings[0], evidence={"drivers": told})
+    report = replace(TYPICAL, findings=(finding,))
+    page, text = html_page.render(report), markdown.render(report)
+    for shown in (page, text):
+        assert "flagged for" in shown
+        assert "the device idles; a" in shown
+        assert "<b>name" not in shown
+        assert "\x1b" not in shown
+
+
 @pytest.mark.parametrize(
     ("indices", "text"),
     [((), ""), ((1,), "ProfilerStep#3"), ((0, 1, 2), "ProfilerStep#2–4"),
