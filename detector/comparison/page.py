@@ -20,7 +20,7 @@ def render(results: Found, extras: Sequence[str] = ()) -> str:
         "Made by `python -m detector.evaluate experiment=comparison data=FOLDER`. "
         f"{results['traces']:,} traces, {results['windows']:,} windows. Intervals are 95 % "
         "bootstraps over whole traces. Windows of which nobody knows whether they are healthy "
-        "count for nothing; nothing here was tuned on a test part.",
+        "count for nothing. Settings were chosen on train and validation (LOG.md).",
         *_overview(results["tests"]),
         *extras,
     ]
