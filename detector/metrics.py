@@ -33,6 +33,17 @@ def auc(truth: npt.NDArray[np.bool_], score: Float64) -> float:
     return float((rank[truth].sum() - positive * (positive + 1) / 2) / (positive * negative))
 
 
+def operating_points(
+    truth: npt.NDArray[np.bool_], score: Float64
+) -> tuple[Float64, Float64, Float64]:
+    """False-positive share, recall and precision from each score on, the highest first. Equal
+    scores make one point; both kinds must be there."""
+    order = np.argsort(-score, kind="stable")
+    last = np.append(np.diff(score[order]) != 0, True)
+    hits, seen = np.cumsum(truth[order])[last], np.flatnonzero(last) + 1
+    return (seen - hits) / (~truth).sum(), hits / truth.sum(), hits / seen
+
+
 def average_precision(truth: npt.NDArray[np.bool_], score: Float64) -> float:
     """Precision at each true window's score, averaged over the true windows (ties as one step)."""
     if not truth.any():

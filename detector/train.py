@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-import time
-from pathlib import Path
 
 import hydra
 from omegaconf import DictConfig
 
 from detector.config import CONF_DIR, checked, job, plain
-from detector.experiment import record
+from detector.experiment.record import conducted
 from detector.output import told
 
 
@@ -19,22 +17,11 @@ def run(config: DictConfig) -> None:
     """Train what Hydra composed."""
     settings = plain("train", config)
     with told():
-        this, begun = job(), time.perf_counter()
-        values = settings.values
-        out, kept = (this.folder or Path(values[key]) for key in ("out", "record"))
+        this = job()
         if this.folder:
             print(f"{this.folder}: {' '.join(this.overrides)}")
-        data = Path(values["data"])
-        outcome = settings.build("experiment").train(data, out)
-        about = {
-            "experiment": this.experiment,
-            "verb": "train",
-            "overrides": this.overrides,
-            "config": values,
-            "data": record.data_of(data),
-            "seconds": time.perf_counter() - begun,
-        }
-        record.write(kept, f"train-{this.experiment}", outcome, about)
+        act = settings.build("experiment").train
+        outcome = conducted("train", act, this, settings.values)
     for line in outcome:
         print(line)
 

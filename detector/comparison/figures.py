@@ -11,7 +11,7 @@ import numpy.typing as npt
 from detector.comparison.scored import Rows, Scored
 from detector.flagger.leak import within_trace
 from detector.flagger.training import SIDES
-from detector.metrics import Estimate, auc, average_precision, by_trace
+from detector.metrics import Estimate, auc, average_precision, by_trace, operating_points
 from detector.taxonomy import BY_ID, NONE
 
 LEAST: Final = 5  # windows of a kind below which a figure says nothing
@@ -100,9 +100,6 @@ def curves(scored: Scored, side: str) -> Curves | None:
     truth, score = scored.truth(side)[rows], scored.side(side)[rows]
     if min(truth.sum(), (~truth).sum()) < LEAST:
         return None
-    order = np.argsort(-score, kind="stable")
-    last = np.append(np.diff(score[order]) != 0, True)  # windows of one score come together
-    hits, seen = np.cumsum(truth[order])[last], np.flatnonzero(last) + 1
-    kept = np.unique(np.linspace(0, len(hits) - 1, POINTS).round().astype(int))
-    hits, seen = hits[kept], seen[kept]
-    return Curves((seen - hits) / (~truth).sum(), hits / truth.sum(), hits / seen)
+    points = operating_points(truth, score.astype(np.float64))
+    kept = np.unique(np.linspace(0, len(points[0]) - 1, POINTS).round().astype(int))
+    return Curves(*(values[kept] for values in points))

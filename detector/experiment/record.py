@@ -9,16 +9,17 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from detector import __version__
-from detector.metrics import Estimate
+from detector.metrics import Estimate, operating_points
 
 SUFFIX: Final = ".run.json"
 MOST_POINTS: Final = 200  # of a curve
@@ -65,6 +66,37 @@ def write(folder: Path, name: str, outcome: list[str], about: Mapping[str, Any])
     file = folder / f"{name}{SUFFIX}"
     file.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     return file
+
+
+class Job(Protocol):
+    """What Hydra was asked for; ``folder``: the job's own, in a multirun."""
+
+    @property
+    def experiment(self) -> str: ...
+    @property
+    def overrides(self) -> tuple[str, ...]: ...
+    @property
+    def folder(self) -> Path | None: ...
+
+
+def conducted(
+    verb: str, act: Callable[[Path, Path], list[str]], job: Job, values: Mapping[str, Any]
+) -> list[str]:
+    """Carry out a verb of an experiment, (data, out) to lines, and leave the record of the run."""
+    begun = time.perf_counter()
+    out, kept = (job.folder or Path(values[key]) for key in ("out", "record"))
+    data = Path(values["data"])
+    outcome = act(data, out)
+    about = {
+        "experiment": job.experiment,
+        "verb": verb,
+        "overrides": job.overrides,
+        "config": values,
+        "data": data_of(data),
+        "seconds": time.perf_counter() - begun,
+    }
+    write(kept, f"{verb}-{job.experiment}", outcome, about)
+    return outcome
 
 
 # -- what it ran on --------------------------------------------------------------------------------
@@ -115,12 +147,7 @@ def curves(truth: npt.NDArray[np.bool_], score: npt.NDArray[np.float64]) -> dict
     the highest score on, at most ``MOST_POINTS``; nothing where one kind of window is missing."""
     if not truth.any() or truth.all():
         return {}
-    order = np.argsort(-score, kind="stable")
-    last = np.append(np.diff(score[order]) != 0, True)  # equal scores make one point
-    hits = np.cumsum(truth[order])[last]
-    seen = np.flatnonzero(last) + 1
-    false = (seen - hits) / (~truth).sum()
-    recall, precision = hits / truth.sum(), hits / seen
+    false, recall, precision = operating_points(truth, score)
     return {
         "roc": {
             "false_positive": _thinned(np.append(0.0, false)),
