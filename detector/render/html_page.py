@@ -220,7 +220,7 @@ def _facts(report: Report, finding: Finding) -> list[tuple[str, str]]:
     if finding.explanation:
         rows.append(("why", _text(finding.explanation, 4000)))
     if told := wording.drivers(finding):
-        rows.append(("flagged for", _text(told, 600)))
+        rows.append(("looked at", _text(told, 600)))
     if finding.candidates and (finding.pattern not in BY_ID or finding.confidence < 0.6):
         rows.append(("perhaps", _text(wording.candidates(finding), 400)))
     code = escape("\n".join(wording.clean_lines(finding.fix.code)))

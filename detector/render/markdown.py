@@ -81,7 +81,7 @@ def _details(report: Report, finding: Finding, number: int) -> list[str]:
     if finding.explanation:
         lines.append(f"- **why**: {_text(finding.explanation, 2000)}")
     if told := wording.drivers(finding):
-        lines.append(f"- **flagged for**: {_text(told, 600)}")
+        lines.append(f"- **looked at**: {_text(told, 600)}")
     if finding.pattern not in BY_ID and finding.candidates:
         lines.append(f"- **perhaps**: {_text(wording.candidates(finding), 400)}")
     for row in wording.evidence(finding):

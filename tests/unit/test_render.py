@@ -78,7 +78,7 @@ def test_what_the_flagger_went_by_is_told_as_text():
     report = replace(TYPICAL, findings=(finding,))
     page, text = html_page.render(report), markdown.render(report)
     for shown in (page, text):
-        assert "flagged for" in shown
+        assert "looked at" in shown
         assert "the device idles; a" in shown
         assert "<b>name" not in shown
         assert "\x1b" not in shown
