@@ -178,7 +178,7 @@ def evidence(finding: Finding, most: int = 8, *, everything: bool = False) -> li
 
 
 def drivers(finding: Finding) -> str:
-    """What the flagger looked at most, whichever way it pointed, in words; empty where the report does not say."""
+    """What spoke most for the region, in words; empty where the report does not say."""
     told = finding.evidence.get("drivers")
     return "; ".join(clean(str(one), 120) for one in told) if isinstance(told, list) else ""
 
