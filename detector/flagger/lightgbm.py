@@ -117,7 +117,10 @@ class LightGBMFlagger:
             raise ModelError(f"{file}: not a text ({error.reason})") from error
         if sha256(text) != self.card["sha256"].get(head):
             raise ModelError(f"{file}: does not match the hash in its card")
-        return lightgbm.Booster(model_str=text)
+        booster = lightgbm.Booster(model_str=text)
+        if booster.num_feature() != len(self.card["columns"]):
+            raise ModelError(f"{file}: goes by {booster.num_feature()} columns, its card by others")
+        return booster
 
     def score(self, matrix: Float32) -> Scores:
         """See ``Flagger``. Only windows that reach a threshold are asked for their class."""
@@ -156,7 +159,8 @@ def read_card(folder: Path) -> dict[str, Any]:
         raise ModelError(f"{file}: not a model card (it needs {', '.join(sorted(CARD))})")
     if tuple(card["features"]) != COLUMNS:
         raise ModelError(f"{file}: made for other features than this version computes")
-    if not set(card["columns"]) <= set(COLUMNS):
+    told = card["columns"]
+    if not isinstance(told, list) or not all(column in COLUMNS for column in told):
         raise ModelError(f"{file}: its trees go by columns that are no features")
     if tuple(card["classes"]) != CLASSES:
         raise ModelError(f"{file}: made for another taxonomy")

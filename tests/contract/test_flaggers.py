@@ -237,7 +237,19 @@ def test_json_that_is_no_card(folder: Path, tmp_path: Path, text: str) -> None:
     assert "not a model card" in refusal(tmp_path)
 
 
-@pytest.mark.parametrize("key", ["version", "threshold", "sha256", "features", "classes"])
+@pytest.mark.parametrize("columns", [3, ["no feature"], [["busy"]], "busy"])
+def test_a_card_of_columns_that_are_none(folder: Path, tmp_path: Path, columns: object) -> None:
+    assert "columns that are no features" in refusal(spoilt(folder, tmp_path, columns=columns))
+
+
+def test_a_card_of_fewer_columns_than_its_trees_go_by(folder: Path, tmp_path: Path) -> None:
+    assert "columns, its card by others" in refusal(spoilt(folder, tmp_path, columns=["busy"]))
+
+
+REQUIRED = ["version", "threshold", "sha256", "features", "classes", "columns", "calibration"]
+
+
+@pytest.mark.parametrize("key", REQUIRED)
 def test_a_card_that_lacks_something(folder: Path, tmp_path: Path, key: str) -> None:
     assert "not a model card" in refusal(spoilt(folder, tmp_path, **{key: None}))
 
