@@ -22,6 +22,7 @@ from dataset.publish import Row, publish
 from dataset.splits import MAIN, Member, schemes
 from detector import kineto
 from detector.features import COLUMNS
+from detector.judge import dense
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = Label(
@@ -98,7 +99,13 @@ def _rows(name: str, label: Label) -> tuple[list[Any], Any, list[Any]]:
     about = {"trace": name, **{key: getattr(label, key) for key in keys}, "pattern": "none"}
     shares = {"cpu": 0, "gpu": 0, "unknown_cpu": 0, "unknown_gpu": 0}
     window = {**about, "start_us": 0, "end_us": 1, **shares}
-    text = {**about, "side": "cpu", "text": "Shares:", "numbers": [0.0] * 308, "visible": []}
+    text = {
+        **about,
+        "side": "cpu",
+        "text": "Shares:",
+        "numbers": [0.0] * len(dense.NAMES),
+        "visible": [],
+    }
     return [window], np.zeros((1, len(COLUMNS)), np.float32), [text]
 
 
