@@ -26,6 +26,7 @@ from dataset.simulate import TooFaint, simulate, workloads_for
 from dataset.splits import MAIN, PARTS
 from detector import kineto
 from detector.activity import Activity
+from detector.comparison.plots import save
 from detector.taxonomy import IDS
 from detector.trace import NS_PER_US, Trace
 from detector.window import judge_time
@@ -39,7 +40,6 @@ RECORDED: Final = HERE / "recorded" / "cuda"
 DEVICE: Final = "A100"  # of the simulated examples
 SEEDS: Final = range(1, 20)
 WIDTH, HEIGHT, DPI = 13.0, 2.9, 80  # inches, of one strip
-COLOURS: Final = 48  # of a picture file
 ORIGINS: Final = {
     "recorded": "#1f77b4",
     "injected": "#ff7f0e",
@@ -120,7 +120,7 @@ def _strips(found: Sequence[Example], path: Path) -> Path:
         axes = figure.add_axes(place)
         strip(axes, Activity(example.trace), example.regions, step_of(example))
         axes.set_title(example.title, fontsize=9, loc="left", pad=11)
-    return _saved(figure, path)
+    return save(figure, path)
 
 
 def counts(traces: Sequence[Mapping[str, Any]], out: Path) -> Path:
@@ -135,7 +135,7 @@ def counts(traces: Sequence[Mapping[str, Any]], out: Path) -> Path:
     parts = [(t[MAIN], t["origin"]) for t in traces]
     _bars(figure.add_axes((0.72, 0.06, 0.26, 0.22)), parts, PARTS, "by part")
     left.legend(loc="center right", fontsize=8, frameon=False)
-    return _saved(figure, out / "counts.png")
+    return save(figure, out / "counts.png")
 
 
 def _bars(axes: Any, pairs: Sequence[tuple[str, str]], names: Sequence[str], title: str) -> None:
@@ -160,18 +160,6 @@ def _figure(height: float) -> Figure:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(WIDTH, height), dpi=DPI)
-
-
-def _saved(figure: Figure, path: Path) -> Path:
-    """As a PNG of few colours: a fifth of the size, and the same to the eye."""
-    from PIL import Image
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Software": None})
-    with Image.open(path) as whole:
-        few = whole.convert("RGB").quantize(COLOURS)
-    few.save(path, optimize=True)
-    return path
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,11 @@ Float64 = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 CANDIDATES = 5
 _NONE = CLASSES.index(NONE)
+# Which of the classes are patterns of a side.
+OF_SIDE: dict[str, Bools] = {
+    side: np.array([name != NONE and BY_ID[name].side == side for name in CLASSES])
+    for side in get_args(Side)
+}
 MOST_DRIVEN = 400  # regions of a side that are told their drivers: half a millisecond each
 
 
@@ -71,7 +76,7 @@ def _merge_side(
     hot = np.flatnonzero(score >= flagger.threshold[side])
     if not len(hot):
         return []
-    likeliest = np.argmax(np.where(_of_side(side), scores.classes[hot], -1), axis=1)
+    likeliest = np.argmax(np.where(OF_SIDE[side], scores.classes[hot], -1), axis=1)
     steps = np.array([_step(windows[i]) for i in hot.tolist()])
     cut = (np.diff(hot) > 1) | (np.diff(likeliest) != 0) | (np.diff(steps) != 0)
     groups = np.split(hot, np.flatnonzero(cut) + 1)
@@ -111,16 +116,11 @@ def candidates(classes: Float32, side: Side, score: float) -> tuple[tuple[str, f
     "none" is as likely as the side's ``score`` leaves it; the patterns share the score as
     ``classes``, [39], has them. Only the side's head has learnt what a healthy window looks like.
     """
-    mine = np.where(_of_side(side), classes, 0).astype(np.float64)
+    mine = np.where(OF_SIDE[side], classes, 0).astype(np.float64)
     told = score * mine / max(mine.sum(), 1e-9)
     told[_NONE] = 1 - score
-    order = [int(i) for i in np.argsort(-told, kind="stable") if _of_side(side)[i] or i == _NONE]
+    order = [int(i) for i in np.argsort(-told, kind="stable") if OF_SIDE[side][i] or i == _NONE]
     return tuple((CLASSES[i], round(float(told[i]), 4)) for i in order[:CANDIDATES])
-
-
-@cache
-def _of_side(side: Side) -> Bools:
-    return np.array([name != NONE and BY_ID[name].side == side for name in CLASSES])
 
 
 def _sharpen(region: Region, points: Int64) -> Region:

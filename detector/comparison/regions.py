@@ -10,9 +10,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from detector.comparison.scored import OF_SIDE, Run, Scored, matches
+from detector.comparison.scored import Run, Scored, matches
 from detector.flagger.training import SIDES
 from detector.metrics import Estimate, by_trace
+from detector.region import OF_SIDE
 from detector.taxonomy import CLASSES
 
 LOOSE, TIGHT = 0.3, 0.5  # IoU

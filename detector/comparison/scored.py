@@ -5,26 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from detector.comparison.labelled import Labelled
 from detector.flagger import Float32, Scores
-from detector.flagger.training import INSIDE, SIDES, is_known
-from detector.taxonomy import BY_ID, CLASSES, NONE
+from detector.flagger.training import INSIDE, is_known
+from detector.region import OF_SIDE
+from detector.taxonomy import CLASSES
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Bools = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
-
-# Patterns of a side, in the order of the classes.
-OF_SIDE: Final = {
-    side: np.array([c != NONE and BY_ID[c].side == side for c in CLASSES]) for side in SIDES
-}
 
 
 @dataclass(frozen=True)

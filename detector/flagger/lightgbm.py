@@ -160,7 +160,7 @@ def read_card(folder: Path) -> dict[str, Any]:
     if tuple(card["features"]) != COLUMNS:
         raise ModelError(f"{file}: made for other features than this version computes")
     told = card["columns"]
-    if not isinstance(told, list) or not all(column in COLUMNS for column in told):
+    if not isinstance(told, list) or not set(COLUMNS).issuperset(map(str, told)):
         raise ModelError(f"{file}: its trees go by columns that are no features")
     if tuple(card["classes"]) != CLASSES:
         raise ModelError(f"{file}: made for another taxonomy")

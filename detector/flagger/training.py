@@ -57,9 +57,9 @@ class Training:
     parameters: dict[str, Any] = field(default_factory=dict)
 
 
-def matrix(frame: pd.DataFrame) -> Float32:
-    """The feature columns, float32[windows, features]."""
-    return np.asarray(frame[list(COLUMNS)], np.float32)
+def matrix(frame: pd.DataFrame, columns: Sequence[str] = COLUMNS) -> Float32:
+    """The feature columns, float32[windows, columns]."""
+    return np.asarray(frame[list(columns)], np.float32)
 
 
 def target(frame: pd.DataFrame, head: str, settings: Training) -> npt.NDArray[np.int64]:
@@ -126,7 +126,7 @@ def _fit_head(
     risen = settings.monotone and not many
     frame = frame[is_known(frame, head, settings.inside)]
     data = lightgbm.Dataset(
-        np.asarray(frame[list(columns)], np.float32),
+        matrix(frame, columns),
         target(frame, head, settings),
         weight=weights(frame, head, settings),
         feature_name=[f"f{i}" for i in range(len(columns))],  # names live in the card
