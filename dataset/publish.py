@@ -175,7 +175,7 @@ def _frame(name: str, rows: Sequence[Row], group: Group) -> pd.DataFrame:
     for column, kind in types.items():
         if kind == "classes":
             frame[column] = [[CLASSES.index(c) for c in row] for row in frame[column]]
-        elif names := _names(column, kind):
+        elif names := names_of(column, kind):
             frame[column] = frame[column].map({word: i for i, word in enumerate(names)})
     if name == "windows" and len(frame):
         matrix = np.concatenate([rows[i].matrix for i in group.members])
@@ -183,7 +183,7 @@ def _frame(name: str, rows: Sequence[Row], group: Group) -> pd.DataFrame:
     return frame
 
 
-def _names(column: str, kind: str) -> tuple[str, ...]:
+def names_of(column: str, kind: str) -> tuple[str, ...]:
     """The words that a column's numbers stand for; none for other columns."""
     if kind == "words":
         return WORDS[column]
