@@ -49,7 +49,8 @@ def row(name: str, label: Label) -> Row:
     shares = {"cpu": 0, "gpu": 0, "unknown_cpu": 0, "unknown_gpu": 0}
     window = {**about, "start_us": 0.5, "end_us": 1, **shares}
     matrix = np.zeros((1, len(COLUMNS)), np.float32)
-    return Row(name, label, f"traces/{name}.json.gz", "0" * 64, "MIT", [window], matrix, [])
+    file = f"traces/{name}.json.gz"
+    return Row(name, label, file, "0" * 64, "MIT", 1.0, [window], matrix, [])
 
 
 @pytest.fixture(scope="module")
