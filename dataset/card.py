@@ -16,12 +16,14 @@ from detector.taxonomy import IDS
 TEMPLATE: Final = Path(__file__).with_name("card.md")
 ORIGINS: Final = ("recorded", "injected", "simulated", "natural")
 SIZES: Final = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"))
+UNMEASURED: Final = "Not measured yet: `python -m dataset.realism FOLDER` writes the table here."
 
 About = Mapping[str, Any]  # a trace in the manifest
 
 
-def text(manifest: Mapping[str, Any]) -> str:
-    """The card of a finished build. ``manifest``: what `build` writes."""
+def text(manifest: Mapping[str, Any], realism: str = UNMEASURED) -> str:
+    """The card of a finished build. ``manifest``: what `build` writes; ``realism``: the table of
+    `dataset.realism`."""
     traces: Sequence[About] = manifest["traces"]
     injected = [t for t in traces if t["origin"] == "injected" and t["patterns"]]
     windows = sum(t["windows"] for t in traces)
@@ -39,6 +41,7 @@ def text(manifest: Mapping[str, Any]) -> str:
         counts=_by_pattern(traces),
         devices=_table(sorted(Counter(t["device"] for t in traces).items())),
         licences=_table(_licences(traces)),
+        realism=realism,
     )
 
 
