@@ -98,6 +98,24 @@ def test_lines_of_any_tool_are_scored(folder: Path, capsys: pytest.CaptureFixtur
     assert "| recorded, unmasked" in said
 
 
+def test_the_constant_answer_has_a_row_where_training_traces_have_problems(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = lines(folder, GOOD, {"trace": "recorded/good"}), folder.parent / "scores.json"
+    score.main([str(file), str(folder)])
+    assert "No row of a constant answer: no costly problem in 1 training" in capsys.readouterr().out
+    regions = pd.read_parquet(folder / "tables" / "regions")
+    learnt = regions[regions["trace"] == "recorded/bad"].assign(trace="learnt")
+    write(folder, "regions", pd.concat([regions, learnt], ignore_index=True))
+    score.main([str(file), str(folder), "--json", str(out)])
+    assert f"The constant answer: {GC} saves 10% of every trace" in capsys.readouterr().out
+    found = figures(out, "constant answer")
+    assert found["traces"] == 2
+    assert found["figures"]["recall"]["value"] == 1.0  # it covers the label
+    assert found["figures"]["precision"]["value"] == 0.5
+    assert found["figures"]["wrong_per_healthy"]["value"] == 1.0
+
+
 def test_a_folder_of_reports_and_lists_is_scored(folder: Path) -> None:
     reports, out = folder.parent / "reports", folder.parent / "scores.json"
     told = Finding("", GC, "cpu", 1100, 1200, confidence=0.8, recoverable_us=100)
