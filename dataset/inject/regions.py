@@ -54,7 +54,8 @@ def unknown_regions(
             np.array([round(r.end_us * NS_PER_US) for r in mine], np.int64),
         )
         regions += [_region(a, b, UNKNOWN, side) for a, b in _pairs(whole - sound - taken)]
-    return regions
+    # What is left between two spans may be shorter than a microsecond of such a date can say.
+    return [region for region in regions if region.end_us > region.start_us]
 
 
 def _pairs(spans: Intervals) -> list[tuple[int, int]]:

@@ -492,6 +492,14 @@ def test_all_is_unknown_but_the_fault_and_what_is_known_to_be_healthy() -> None:
     assert {r.pattern for r in found} == {UNKNOWN}
 
 
+def test_no_unknown_region_is_too_short_for_its_date() -> None:
+    start = 1_712_195_495_000_000_000
+    healthy = {"cpu": Intervals.span(start + 50, start + 9_000), "gpu": Intervals.span(0, 0)}
+    whole = Intervals.span(start, start + 10_000)
+    found = unknown_regions(healthy, whole, [])  # type: ignore[arg-type]
+    assert [(r.side, r.end_us - r.start_us) for r in found] == [("cpu", 1.0), ("gpu", 10.0)]
+
+
 # -- from a fault to a file and its label ----------------------------------------------------------
 
 
