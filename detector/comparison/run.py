@@ -20,7 +20,7 @@ from detector.experiment import table
 from detector.features import COLUMNS
 from detector.flagger import Flagger, Scores
 from detector.flagger.lightgbm import HEADS
-from detector.flagger.rivals import BASELINES, NAMES, rival
+from detector.flagger.baselines import BASELINES, NAMES, rival
 from detector.flagger.training import INSIDE, SIDES, Training, fit, limits_of, matrix
 from detector.taxonomy import CLASSES
 
@@ -82,7 +82,7 @@ class Trees:
 
 @dataclass(frozen=True)
 class ComparisonExperiment:
-    """``rivals``: names of ``detector.flagger.rivals``; ``tests``: names of ``TESTS``;
+    """``rivals``: names of ``detector.flagger.baselines``; ``tests``: names of ``TESTS``;
     ``page_only``: write the page anew from what ``out`` holds."""
 
     settings: Training = field(default_factory=Training)

@@ -19,7 +19,7 @@ from detector.comparison.scored import Scored
 from detector.errors import DetectorError
 from detector.features import COLUMNS
 from detector.flagger import Scores
-from detector.flagger.rivals import NAMES, rival
+from detector.flagger.baselines import NAMES, rival
 from detector.flagger.training import Training, matrix
 from detector.metrics import auc, average_precision
 from detector.taxonomy import CLASSES, NONE
