@@ -20,7 +20,7 @@ from detector.flagger.importance import importance
 from detector.flagger.leak import identity, within_trace
 from detector.flagger.rules import RuleFlagger
 from detector.flagger.training import INSIDE, SIDES, Training, is_clear, is_known, matrix
-from detector.metrics import Estimate, auc, average_precision, by_trace
+from detector.metrics import Estimate, auc, average_precision, by_cluster
 from detector.taxonomy import NONE
 
 if TYPE_CHECKING:
@@ -91,8 +91,8 @@ def seen(scored: pd.DataFrame) -> dict[str, Any]:
         truth = (clear[side] >= INSIDE).to_numpy()
         score = clear[f"{side}_score"].to_numpy(np.float64)
         trace = clear["trace"].to_numpy()
-        headline[f"AUC {side}"] = by_trace(_auc_of(truth, score), trace)
-        headline[f"AP {side}"] = by_trace(_ap_of(truth, score), trace)
+        headline[f"AUC {side}"] = by_cluster(_auc_of(truth, score), trace)
+        headline[f"AP {side}"] = by_cluster(_ap_of(truth, score), trace)
         curves |= {f"{kind} {side}": at for kind, at in points(truth, score).items()}
     return {"headline": headline, "curves": curves}
 
@@ -105,7 +105,7 @@ def _window_scores(
     for side in SIDES:
         clear = scored[is_clear(scored, side)]
         truth, score = (clear[side] >= INSIDE).to_numpy(), clear[f"{side}_{suffix}"].to_numpy()
-        found[f"window AUC-ROC, {side} side, {named}"] = by_trace(
+        found[f"window AUC-ROC, {side} side, {named}"] = by_cluster(
             _auc_of(truth, score), clear["trace"].to_numpy()
         )
     return found
@@ -144,7 +144,7 @@ def _by_pattern(scored: pd.DataFrame) -> dict[str, Estimate]:
         score = np.concatenate([mine[f"{side}_score"], clean[f"{side}_score"]])
         truth = np.arange(len(score)) < len(mine)
         trace = np.concatenate([mine["trace"], clean["trace"]])
-        found[f"window AUC-ROC, {pattern} ({side})"] = by_trace(
+        found[f"window AUC-ROC, {pattern} ({side})"] = by_cluster(
             _auc_of(truth, score), trace, rounds=200
         )
     return found

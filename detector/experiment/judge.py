@@ -14,7 +14,7 @@ from detector.errors import ConfigError, DetectorError
 from detector.experiment.record import Outcome
 from detector.experiment.tables import provenance, table, written
 from detector.judge.embedded import POOL, Model
-from detector.metrics import Estimate, by_trace
+from detector.metrics import Estimate, by_cluster
 from detector.taxonomy import CLASSES, NONE
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _accuracy(model: Model, frame: pd.DataFrame) -> dict[str, Estimate]:
     hit, near = order[:, 0] == label, (order[:, :3] == label[:, None]).any(axis=1)
 
     def mean(of: Any, rows: Any) -> Estimate:
-        return by_trace(lambda i: float(of[rows][i].mean()), trace[rows])
+        return by_cluster(lambda i: float(of[rows][i].mean()), trace[rows])
 
     everything = np.ones(len(label), np.bool_)
     return {

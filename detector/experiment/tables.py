@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 PARTS: Final = ("train", "validation", "test")
 
 
-def table(data: Path, name: str, parts: Sequence[str] = PARTS) -> pd.DataFrame:
+def table(
+    data: Path, name: str, parts: Sequence[str] = PARTS, columns: Sequence[str] | None = None
+) -> pd.DataFrame:
     """A table of a built benchmark, with classes as words; a part without rows has no file.
+    ``columns``: those to read, all by default.
 
     Raises DetectorError where the build did not finish, or nothing is there.
     """
@@ -32,21 +35,23 @@ def table(data: Path, name: str, parts: Sequence[str] = PARTS) -> pd.DataFrame:
     if not (data / "manifest.json").is_file():
         raise DetectorError(f"{data}: no finished benchmark (python -m dataset.build out={data})")
     files = [data / "tables" / name / f"{part}.parquet" for part in parts]
-    found = [_in_words(file) for file in files if file.is_file()]
+    found = [_in_words(file, columns) for file in files if file.is_file()]
     if not found:
         raise DetectorError(f"{data}: no {name} in {', '.join(parts)}")
     return pd.concat(found, ignore_index=True)
 
 
-def _in_words(file: Path) -> pd.DataFrame:
+def _in_words(file: Path, columns: Sequence[str] | None) -> pd.DataFrame:
     """A Parquet file whose ``ClassLabel`` columns, lists of them too, hold their classes' names."""
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-    content = pq.read_table(file)
+    content = pq.read_table(file, columns=None if columns is None else list(columns))
     told = (content.schema.metadata or {}).get(b"huggingface", b"{}")
     features = json.loads(told).get("info", {}).get("features", {})
     frame = content.to_pandas()
     for column, feature in features.items():
+        if column not in frame:
+            continue
         if "names" in feature:
             frame[column] = np.array(feature["names"], object)[frame[column]]
         elif "names" in (inner := feature.get("feature", {})):

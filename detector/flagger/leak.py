@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detector.features import COLUMNS
-from detector.metrics import Estimate, auc, by_trace
+from detector.metrics import Estimate, auc, by_cluster
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,4 +43,4 @@ def within_trace(
     if not both.any():
         return Estimate(float("nan"), float("nan"), float("nan"))
     values = each[both]
-    return by_trace(lambda i: float(values[i].mean()), names[both], rounds=rounds)
+    return by_cluster(lambda i: float(values[i].mean()), names[both], rounds=rounds)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detector.metrics import Estimate, auc, by_trace
+from detector.metrics import Estimate, auc, by_cluster
 
 ROWS = st.lists(st.tuples(st.booleans(), st.integers(-3, 3)), max_size=30)
 
@@ -57,7 +57,7 @@ def test_whole_traces_are_drawn_as_many_as_there_are(names: list[str], seed: int
         draws.append(rows.tolist())
         return 0.0
 
-    by_trace(metric, traces(*names), rounds=5, seed=seed)
+    by_cluster(metric, traces(*names), rounds=5, seed=seed)
     *resamples, everything = draws
     assert everything == list(range(len(names)))
     assert len(resamples) == 5
@@ -69,30 +69,30 @@ def test_whole_traces_are_drawn_as_many_as_there_are(names: list[str], seed: int
 
 def test_the_interval_respects_that_rows_of_a_trace_are_alike() -> None:
     value = np.repeat([0.0, 1.0], 50)  # a hundred rows, but only two traces
-    found = by_trace(lambda rows: float(value[rows].mean()), traces(*"a" * 50, *"b" * 50))
+    found = by_cluster(lambda rows: float(value[rows].mean()), traces(*"a" * 50, *"b" * 50))
     assert (found.value, found.low, found.high) == (0.5, 0.0, 1.0)
 
 
 def test_one_trace_tells_nothing_of_others() -> None:
-    found = by_trace(lambda rows: float(len(rows)), traces("a", "a"))
+    found = by_cluster(lambda rows: float(len(rows)), traces("a", "a"))
     assert (found.value, found.low, found.high) == (2.0, 2.0, 2.0)
 
 
 def test_the_same_seed_gives_the_same_interval() -> None:
     value = np.arange(6.0)
-    runs = [by_trace(lambda rows: float(value[rows].mean()), traces(*"abcdef")) for _ in range(2)]
+    runs = [by_cluster(lambda rows: float(value[rows].mean()), traces(*"abcdef")) for _ in range(2)]
     assert runs[0] == runs[1]
     assert runs[0].low < runs[0].value < runs[0].high
 
 
 def test_what_some_resamples_lack_is_left_out_of_the_interval() -> None:
     truth, score = np.array([True, False]), np.array([0.9, 0.1])
-    found = by_trace(lambda rows: auc(truth[rows], score[rows]), traces("a", "b"))
+    found = by_cluster(lambda rows: auc(truth[rows], score[rows]), traces("a", "b"))
     assert (found.value, found.low, found.high) == (1.0, 1.0, 1.0)
 
 
 def test_what_is_defined_nowhere_is_nan_without_a_warning() -> None:
-    found = by_trace(lambda _: float("nan"), traces("a", "b"))
+    found = by_cluster(lambda _: float("nan"), traces("a", "b"))
     assert all(map(math.isnan, (found.value, found.low, found.high)))
 
 
