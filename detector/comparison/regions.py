@@ -118,11 +118,15 @@ def _alarms(scored: Scored, resamples: Resamples) -> tuple[Drawn, int]:
     return resamples.ratio(alarms, whole, healthy["cluster"].to_numpy()), len(healthy)
 
 
-def match_f1(scored: Scored) -> float:
-    """F1 of unmasked recall and precision at IoU 0.3; 0 where nothing is right."""
-    recalled, found = _both_sides(scored)
-    hits = [np.mean([fit.iou >= LOOSE for fit in fits]) if fits else 0.0 for fits in (recalled, found)]
-    return float(2 * hits[0] * hits[1] / max(hits[0] + hits[1], 1e-9))
+def region_f1(scored: Scored, side: str) -> float:
+    """F1 of a side's unmasked recall and precision at IoU 0.3; 0 where nothing is right."""
+    trace = scored.frame["trace"].to_numpy()
+    actual, predicted = scored.actual(side), scored.predicted(side)
+    hits = [
+        sum(iou >= LOOSE for _, _, iou in matches(one, other, trace)) / max(1, len(one))
+        for one, other in ((actual, predicted), (predicted, actual))
+    ]
+    return 2 * hits[0] * hits[1] / max(sum(hits), 1e-9)
 
 
 # -- classes ---------------------------------------------------------------------------------------
@@ -164,7 +168,9 @@ def class_figures(named: Sequence[Named], resamples: Resamples) -> dict[str, Dra
         sizes = [np.bincount(k, weight, len(CLASSES)) for k in (actual, predicted)]
         hits = np.bincount(actual, weight * (actual == predicted), len(CLASSES))
         there = sizes[0] > 0
-        return float((2 * hits / (sizes[0] + sizes[1] + ~there))[there].mean()) if any(there) else NAN
+        return (
+            float((2 * hits / (sizes[0] + sizes[1] + ~there))[there].mean()) if any(there) else NAN
+        )
 
     return {
         "class accuracy": resamples.ratio(actual == predicted, np.ones(len(named)), cluster),

@@ -36,6 +36,13 @@ class Drawn:
     def __sub__(self, other: Drawn) -> Drawn:
         return Drawn(self.value - other.value, self.draws - other.draws)
 
+    def __add__(self, other: Drawn) -> Drawn:
+        return Drawn(self.value + other.value, self.draws + other.draws)
+
+    def over(self, number: float) -> Drawn:
+        """Divided by a number."""
+        return Drawn(self.value / number, self.draws / number)
+
     @property
     def estimate(self) -> Estimate:
         """With its 95 % interval over the resamples in which it is defined."""
