@@ -33,7 +33,7 @@ from dataset import card, labels, units
 from dataset.bases import BaseError, Found
 from dataset.labels import LabelError
 from dataset.publish import Row, publish
-from dataset.splits import Member, schemes
+from dataset.splits import ROLES, Member, schemes
 from dataset.tables import Tables, tables
 from dataset.trim import trimmed
 from dataset.units import LeftOut, Unit
@@ -82,6 +82,7 @@ def build(
     manifest = {
         "benchmark": benchmark,
         "left_out": {unit.name: row for unit, row in made if isinstance(row, str)},
+        "roles": ROLES,
         "tables": written,
         "traces": [_about(row) | {s: parts[s][i] for s in parts} for i, row in enumerate(rows)],
     }
@@ -98,6 +99,7 @@ def _about(row: Row) -> dict[str, Any]:
     about = {k: v for k, v in asdict(row.label).items() if k not in ("regions", "parameters")}
     about |= {"name": row.name, "file": row.file, "sha256": row.sha256, "licence": row.licence}
     about |= {"regions": len(row.label.regions), "windows": len(row.windows)}
+    about |= {"analyzed_us": row.analyzed_us, "healthy": row.healthy}
     return about | {"patterns": list(row.label.patterns)}
 
 
@@ -170,7 +172,8 @@ def make(unit: Unit, out: Path) -> None:
     label = replace(label, regions=tuple(sorted(label.regions, key=lambda r: r.start_us)))
     labels.write(label, labels.label_path(trace))
     found = tables(trace, label, unit.name)
-    rows = {"windows": found.windows, "evidence": found.evidence}
+    rows: dict[str, Any] = {"windows": found.windows, "evidence": found.evidence}
+    rows["analyzed_us"] = found.analyzed_us
     _save(unit, out, {"sha256": sha256(packed).hexdigest(), **rows}, found)
 
 

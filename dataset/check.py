@@ -1,9 +1,10 @@
 """Is a built benchmark what it says? ``python -m dataset.check FOLDER``
 
 One line per fault and exit code 1; else the counts, and 0. Looked at: that every trace and label is
-there and unchanged; labels inside their traces, with patterns of the taxonomy on its sides; no
-mark, pattern id or recipe's name in any trace or evidence text; times that can be, in injected
-traces judged by what their base has; tables and splits that agree with the manifest.
+there and unchanged; labels inside their traces, with patterns of the taxonomy on its sides, each
+with what it costs and how that is known; no mark, pattern id or recipe's name in any trace or
+evidence text; times that can be, in injected traces judged by what their base has; tables and
+splits that agree with the manifest.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from rich.progress import track
 
 from dataset import labels
 from dataset.bases import read
+from dataset.costs import cost_faults
 from dataset.labels import UNKNOWN, Label
 from dataset.publish import TABLES
 from dataset.splits import MAIN, PARTS, SCHEMES
@@ -86,7 +88,7 @@ def look(about: dict[str, Any], folder: Path) -> Look:
         trace = kineto.read(file)
     except (labels.LabelError, DetectorError, OSError) as error:
         return Look(name, [str(error)])
-    faults = list(_label_faults(label, about)) + list(_region_faults(label, trace))
+    faults = [*_label_faults(label, about), *_region_faults(label, trace), *cost_faults(label)]
     if sha256(file.read_bytes()).hexdigest() != about["sha256"]:
         faults.append("another file than was built")
     text = read(file)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 import numpy as np
 import numpy.typing as npt
 
-from dataset.labels import UNKNOWN, Extent, Label, Origin, Quality, Side
+from dataset.labels import UNKNOWN, CostFrom, Extent, Label, Origin, Quality, Side
 from dataset.splits import MAIN, PARTS, SCHEMES
 from detector.features import COLUMNS
 from detector.judge import dense
@@ -33,6 +33,7 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
     "quality": get_args(Quality),
     "side": get_args(Side),
     "extent": get_args(Extent),
+    "cost_from": get_args(CostFrom),
     **dict.fromkeys(SCHEMES, PARTS),
 }
 ABOUT: Final = {
@@ -47,12 +48,21 @@ COLUMN_TYPES: Final[dict[str, dict[str, str]]] = {
         **ABOUT,
         **dict.fromkeys(("file", "sha256", "base", "licence", "framework"), "string"),
         **dict.fromkeys(("generator", "parameters"), "string"),
-        **dict.fromkeys(("step_us", "healthy_step_us"), "float64"),
+        **dict.fromkeys(("step_us", "healthy_step_us", "analyzed_us"), "float64"),
+        "healthy": "bool",
         "extent": "words",
         "patterns": "classes",
         **dict.fromkeys(SCHEMES, "words"),
     },
-    "regions": {"trace": "string", **SPAN, "pattern": "class or unknown", "side": "words"},
+    "regions": {
+        "trace": "string",
+        **SPAN,
+        "pattern": "class or unknown",
+        "side": "words",
+        "cost_us": "float64",
+        "cost_from": "words",
+        "harmless": "bool",
+    },
     "windows": {**ABOUT, **SPAN, **dict.fromkeys(LABELS, "float32"), "pattern": "class"},
     "evidence": {
         **ABOUT,
@@ -74,9 +84,16 @@ class Row:
     file: str  # below the benchmark's folder
     sha256: str
     licence: str
+    analyzed_us: float
     windows: list[dict[str, Any]]
     matrix: npt.NDArray[np.float32]
     evidence: list[dict[str, Any]]
+
+    @property
+    def healthy(self) -> bool:
+        """Known to have no problem anywhere: a healthy recorded run, or a natural trace in which
+        somebody found none. Never a base, of which nobody knows the rest."""
+        return self.label.quality == "good" and self.label.origin in ("recorded", "natural")
 
 
 def publish(
@@ -164,6 +181,7 @@ def _records(name: str, row: Row, parts: dict[str, list[str]], i: int) -> Iterab
         return [{"trace": row.name, **vars(region)} for region in row.label.regions]
     label = row.label
     about = {**vars(label), "patterns": label.patterns, "trace": row.name, "file": row.file}
-    about |= {"sha256": row.sha256, "licence": row.licence}
+    about |= {"sha256": row.sha256, "licence": row.licence, "healthy": row.healthy}
+    about["analyzed_us"] = row.analyzed_us
     about["parameters"] = json.dumps(label.parameters, sort_keys=True)
     return [about | {scheme: parts[scheme][i] for scheme in SCHEMES}]

@@ -13,6 +13,10 @@ of it. So neither a base, nor a pair, nor a seed stands on two sides, and no win
 - ``unseen_recorded``: learnt on injected faults, measured on recorded ones.
 - ``unseen_injected``: the reverse.
 
+Each part has a role (``ROLES``): *train* (validation chooses among what was learnt), *development*
+(labelled by hand; looked at as often as one likes, learnt from never), *test* (each look at it is
+written down).
+
 But for the last two simulated traces are learnt from, and never measured on. What was labelled by
 hand is never learnt from. The part depends on names, not on the order of traces or on chance.
 """
@@ -29,6 +33,14 @@ Part = Literal["train", "validation", "test", "natural", "excluded"]
 
 PARTS: Final[tuple[Part, ...]] = ("train", "validation", "test", "natural", "excluded")
 MAIN: Final = "split"
+Role = Literal["train", "development", "test", ""]
+ROLES: Final[dict[Part, Role]] = {  # in the scheme MAIN
+    "train": "train",
+    "validation": "train",
+    "natural": "development",
+    "test": "test",
+    "excluded": "",
+}
 AMD: Final = re.compile(r"^rocm:|\bMI\d{2,3}X?\b")
 LANGUAGE: Final = frozenset(("language", "lm", "translator"))  # first words of workloads
 
@@ -39,11 +51,15 @@ CHOSEN: Final[dict[str, Part]] = {
         (
             "train",
             "classifier generator recommender depth pose speech translator matmul "
-            "classifier-resnet50-ddp-train classifier-resnet50-train language-switch-infer "
-            "language-qwen-infer classifier-resnet-checkpoint-train recommender-dlrm-train "
+            "classifier-resnet50-train language-qwen-infer recommender-dlrm-train "
             "language-compiled-ddp-train",
         ),
-        ("validation", "segmenter forecaster language-block-infer recommender-sampled-train"),
+        (
+            "validation",
+            "segmenter forecaster language-block-infer language-switch-infer "
+            "classifier-resnet50-ddp-train classifier-resnet-checkpoint-train "
+            "recommender-sampled-train",
+        ),
         (
             "test",
             "detector language graph classifier-vit-infer classifier-conv-ddp-train "

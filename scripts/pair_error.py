@@ -16,11 +16,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the checkout that is measured, installed or not
 
-from dataset.labels import Label, LabelRegion  # noqa: E402  the path first
+from dataset.costs import healthy_steps  # noqa: E402  the path first
+from dataset.labels import LabelRegion  # noqa: E402
 from detector.activity import Activity  # noqa: E402
 from detector.window import Judged, judge_time  # noqa: E402
 from scripts.scanned import (  # noqa: E402
@@ -65,15 +65,6 @@ class Pair:
     def share(self, what: str) -> float:
         """One of the times, as a share of the faulty step."""
         return float(getattr(self, what)) / self.step
-
-
-def healthy_steps(found: Iterable[Label]) -> dict[str, float]:
-    """By pair the step time, µs, of its plain healthy run; hard negatives are none."""
-    times: dict[str, list[float]] = {}
-    for label in found:
-        if label.quality == "good" and not label.parameters.get("extra"):
-            times.setdefault(label.pair, []).append(label.step_us)
-    return {pair: median(values) for pair, values in times.items()}
 
 
 def pair_of(case: Case, stages: Stages, healthy: Mapping[str, float]) -> Pair | None:

@@ -83,9 +83,7 @@ def _row(about: dict[str, Any], folder: Path, windower: ByStep, with_evidence: b
     label = labels.read(labels.label_path(file))
     found = tables(file, label, name, windower, with_evidence=with_evidence)
     same = {key: about[key] for key in ("name", "file", "sha256", "licence")}
-    return Row(
-        label=label, windows=found.windows, matrix=found.matrix, evidence=found.evidence, **same
-    )
+    return Row(label=label, **vars(found), **same)
 
 
 def _link(folder: Path, out: Path) -> None:

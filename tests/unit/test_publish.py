@@ -23,7 +23,7 @@ from detector.taxonomy import CLASSES, IDS, NONE
 datasets = pytest.importorskip("datasets", reason="the tables need the train extra")
 
 REGIONS = (
-    LabelRegion(1.0, 2.5, "sync-explicit", "cpu"),
+    LabelRegion(1.0, 2.5, "sync-explicit", "cpu", 0.75, "injection", True),
     LabelRegion(2.5, 3.0, UNKNOWN, "gpu"),
 )
 LABEL = Label(
@@ -57,6 +57,7 @@ def row(name: str, label: Label, count: int = 3) -> Row:
         f"traces/{name}.json.gz",
         "0" * 64,
         "MIT",
+        37.5,
         [
             {**about, "start_us": i, "end_us": i + 1, "cpu": 1, "gpu": 0}
             | {"unknown_cpu": 0, "unknown_gpu": 0.5}
@@ -141,6 +142,7 @@ def test_what_is_read_is_what_was_written(loaded: dict[str, Any]) -> None:
     told = {key: trace[key] for key in ("origin", "quality", "extent", "base", "seed", "pair")}
     assert told == {key: getattr(LABEL, key) for key in told}
     assert (trace["step_us"], trace["healthy_step_us"]) == (12.5, 10.0)
+    assert (trace["analyzed_us"], trace["healthy"]) == (37.5, False)
     assert trace["patterns"] == [CLASSES.index("sync-explicit")]
     assert json.loads(trace["parameters"]) == LABEL.parameters
     assert {s: trace[s] for s in SCHEMES} == {s: SPLITS[s][0] for s in SCHEMES}
@@ -151,6 +153,21 @@ def test_what_is_read_is_what_was_written(loaded: dict[str, Any]) -> None:
     assert (window["start_us"], window["unknown_gpu"], window["pattern"]) == (2, 0.5, IDS[9])
     assert window[COLUMNS[0]] == pytest.approx(2 / 3)
     assert window[COLUMNS[1]] is None  # not known
+
+
+@pytest.mark.parametrize(
+    ("label", "healthy"),
+    [
+        (replace(GOOD, origin="recorded"), True),
+        (replace(GOOD, origin="natural"), True),
+        (replace(GOOD, origin="natural", regions=REGIONS[1:]), True),
+        (replace(GOOD, origin="simulated"), False),
+        (GOOD, False),  # an untouched base: nobody knows what is wrong in it
+        (LABEL, False),
+    ],
+)
+def test_a_healthy_trace_is_one_that_is_known_to_be(label: Label, healthy: bool) -> None:
+    assert row("x", label).healthy == healthy
 
 
 def test_the_trainers_read_the_same_with_classes_as_words(folder: Path) -> None:

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from dataset import labels
+from dataset.costs import healthy_steps
 from dataset.labels import Label, LabelRegion
 from detector.report import Finding, NotChecked, Report
 from scripts import end_to_end, pair_error
@@ -122,7 +123,7 @@ def test_without_a_twin_there_is_no_pair(folder: Path) -> None:
 
 def test_a_hard_negative_is_nobodys_twin() -> None:
     found = [label_of(100), label_of(104), label_of(300, extra="one .item()")]
-    assert pair_error.healthy_steps([*found, label_of(7, region(0, 1))]) == {"twins": 102}
+    assert healthy_steps([*found, label_of(7, region(0, 1))]) == {"twins": 102}
 
 
 def test_errors_are_shares_of_the_step_and_misses_predict_nothing() -> None:

@@ -120,7 +120,7 @@ def test_a_dozen_of_the_traces_labelled_by_hand_are_the_natural_part() -> None:
     from dataset.natural import read_all
 
     bases = known()
-    labelled = [bases[label.name].workload for label in read_all()]
+    labelled = [bases[label.base].workload for label in read_all()]
     parts = schemes(Member("natural", workload, "") for workload in labelled)[MAIN]
     assert parts.count("natural") >= 12
 
