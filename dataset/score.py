@@ -18,30 +18,58 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dataset.splits import MAIN
 from detector.errors import DetectorError
 from detector.output import complain
-from detector.scoring import figures_by_origin, paired_figures, read_predictions, read_truths
+from detector.scoring import (
+    Truth,
+    constant,
+    figures_by_origin,
+    masked_and_unmasked,
+    paired_figures,
+    read_predictions,
+    read_truths,
+)
 from detector.scoring.table import page, plain
 
 PARTS = ("test", "natural")
 
 
 def scores(reports: Path, folder: Path, parts: Sequence[str], scheme: str) -> dict[str, Any]:
-    """All figures: ``groups`` and ``paired``. Raises DetectorError."""
+    """All figures: ``groups`` and ``paired``, and ``notes`` on them. Raises DetectorError."""
     predictions = read_predictions(reports, read_truths(folder))
     truths = read_truths(folder, parts, scheme)
-    if not truths.keys() & predictions.keys():
+    scanned = {name: truth for name, truth in truths.items() if name in predictions}
+    if not scanned:
         raise DetectorError(f"{reports}: no prediction of a trace in {', '.join(parts)}")
+    floor, note = constant_answer(folder, scanned, scheme)
     return {
-        "beyond": len(predictions.keys() - truths.keys()),
-        "groups": figures_by_origin(truths, predictions),
+        "notes": [
+            f"{len(predictions.keys() - truths.keys())} predicted traces lie outside "
+            f"{', '.join(parts)}.",
+            note,
+        ],
+        "groups": figures_by_origin(truths, predictions) | floor,
         "paired": paired_figures(truths, predictions),
     }
+
+
+def constant_answer(
+    folder: Path, scanned: Mapping[str, Truth], scheme: str
+) -> tuple[dict[str, Any], str]:
+    """What an answer that sees nothing gets on the same traces, as a group, and a line about it:
+    the most frequent costly pattern of the training part, over all of the analyzed time."""
+    try:
+        answer = constant(read_truths(folder, ("train",), scheme).values())
+        told = answer.predict(scanned.values())
+    except DetectorError as error:
+        return {}, f"No row of a constant answer: {error}."
+    note = f"The constant answer: {answer.pattern} saves {answer.share:.0%} of every trace."
+    return {"constant answer": masked_and_unmasked(scanned, told)}, note
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -64,8 +92,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except DetectorError as error:
         return complain(error)
     print("\n\n".join(page(found["groups"], found["paired"])))
-    if found["beyond"]:
-        print(f"\n{found['beyond']} predicted traces lie outside {', '.join(given.parts)}.")
+    print("", *found["notes"], sep="\n")
     if given.json:
         given.json.parent.mkdir(parents=True, exist_ok=True)
         given.json.write_text(json.dumps(plain(found), indent=1) + "\n")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from detector import __version__
 from detector.errors import DetectorError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 # What may be trained on, in the order of the rows; never traces labelled by hand ("natural").
 PARTS: Final = ("train", "validation", "test")
+OF_BASE: Final = "base/"  # begins the pair of all that is made of one real trace
 
 
 def table(
@@ -58,6 +60,13 @@ def _in_words(file: Path, columns: Sequence[str] | None) -> pd.DataFrame:
             names = np.array(inner["names"], object)
             frame[column] = [list(names[row]) for row in frame[column]]
     return frame
+
+
+def clusters(frame: pd.DataFrame) -> npt.NDArray[np.object_]:
+    """What a bootstrap draws as one, of each row of windows or evidence: the base of what was made
+    from a real trace, else the workload. Traces of one of them are no independent evidence."""
+    pair = frame["pair"].astype(str)
+    return np.asarray(pair.where(pair.str.startswith(OF_BASE), frame["workload"]), object)
 
 
 def provenance(data: Path, frame: pd.DataFrame) -> dict[str, Any]:

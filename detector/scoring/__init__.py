@@ -11,6 +11,7 @@ from detector.scoring.findings import (
     figures_by_origin,
     finding_differences,
     finding_figures,
+    masked_and_unmasked,
 )
 from detector.scoring.paired import PairedFigures, paired_figures
 from detector.scoring.prediction import (
@@ -36,6 +37,7 @@ __all__ = [
     "finding_differences",
     "finding_figures",
     "joined",
+    "masked_and_unmasked",
     "paired_figures",
     "predictions_of",
     "read_predictions",

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -312,15 +312,22 @@ def _by_pattern(findings: Sequence[Judged], problems: Sequence[Matched]) -> dict
 
 def figures_by_origin(
     truths: Mapping[str, Truth], predictions: Predictions, *, rounds: int = ROUNDS
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, dict[str, FindingFigures]]:
     """``finding_figures`` masked and unmasked, of all traces and of each origin."""
     groups = {"all origins": dict(truths)}
     for origin in sorted({t.origin for t in truths.values()}):
         groups[origin] = {name: t for name, t in truths.items() if t.origin == origin}
     return {
-        group: {
-            how: finding_figures(mine, predictions, how == "masked", rounds=rounds)
-            for how in ("masked", "unmasked")
-        }
+        group: masked_and_unmasked(mine, predictions, rounds=rounds)
         for group, mine in groups.items()
+    }
+
+
+def masked_and_unmasked(
+    truths: Mapping[str, Truth], predictions: Predictions, *, rounds: int = ROUNDS
+) -> dict[str, FindingFigures]:
+    """``finding_figures`` both ways."""
+    return {
+        how: finding_figures(truths, predictions, how == "masked", rounds=rounds)
+        for how in ("masked", "unmasked")
     }

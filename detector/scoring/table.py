@@ -16,6 +16,7 @@ NOTHING: Final = "–"  # where a figure is not defined
 FINDING_HEADS: Final = (
     "findings",
     "traces",
+    "clusters",
     "precision ≥ 5 %",
     "of",
     "recall ≥ 5 %",
@@ -50,6 +51,7 @@ def finding_cells(name: str, of: FindingFigures) -> list[str]:
     return [
         name,
         str(of.traces),
+        str(of.clusters),
         figure["precision"],
         str(of.findings),
         figure["recall"],
@@ -113,7 +115,7 @@ def page(
     yield "## Findings"
     yield (
         f"{whole.traces} traces scanned, {whole.missing} without a prediction: in no figure. 95 % "
-        f"intervals from a bootstrap over {whole.clusters} bases and programs."
+        f"intervals from a bootstrap over clusters: {whole.clusters} bases and programs."
     )
     rows = [
         finding_cells(f"{group}, {how}", figures)

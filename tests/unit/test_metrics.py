@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detector.metrics import Estimate, auc, by_cluster
+from detector.metrics import Estimate, auc, by_cluster, difference, ece, reliability
 
 ROWS = st.lists(st.tuples(st.booleans(), st.integers(-3, 3)), max_size=30)
 
@@ -94,6 +94,32 @@ def test_what_some_resamples_lack_is_left_out_of_the_interval() -> None:
 def test_what_is_defined_nowhere_is_nan_without_a_warning() -> None:
     found = by_cluster(lambda _: float("nan"), traces("a", "b"))
     assert all(map(math.isnan, (found.value, found.low, found.high)))
+
+
+def test_a_difference_is_taken_on_the_same_resamples() -> None:
+    """Apart each figure varies; in every trace one is higher by the same."""
+    value = np.arange(6.0)
+    one, other = (lambda rows, by=by: float(value[rows].mean() + by) for by in (0.5, 0.0))
+    found = difference(one, other, traces(*"abcdef"), rounds=50)
+    assert (found.value, found.low, found.high) == pytest.approx((0.5, 0.5, 0.5))
+
+
+def test_reliability_by_hand() -> None:
+    stated = np.array([0.05, 0.95, 0.95, 1.0, 0.1])
+    right = np.array([False, True, False, True, True])
+    bins = reliability(stated, right)
+    assert [(b.low, b.count) for b in bins if b.count] == [(0.0, 1), (0.1, 1), (0.9, 3)]
+    assert bins[9].stated == pytest.approx(2.9 / 3)
+    assert bins[9].right == pytest.approx(2 / 3)
+    assert math.isnan(bins[5].right)
+    assert ece(stated, right) == pytest.approx((0.05 + 0.9 + 0.9) / 5)
+
+
+def test_ece_counts_an_answer_as_often_as_it_is_drawn() -> None:
+    stated, right = np.array([0.25, 0.75]), np.array([True, True])
+    assert ece(stated, right, np.array([3.0, 1.0])) == pytest.approx((3 * 0.75 + 0.25) / 4)
+    assert ece(stated, right, np.array([0.0, 1.0])) == pytest.approx(0.25)
+    assert math.isnan(ece(np.empty(0), np.empty(0, bool)))
 
 
 def test_an_estimate_reads_well() -> None:
