@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from detector.comparison.run import windows_of
+from detector.comparison.benchmark import windows_of
 from detector.features import COLUMNS
 from detector.metrics import auc
 

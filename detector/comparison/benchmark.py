@@ -40,7 +40,12 @@ GROUPS: Final = {
     f"{DEVICE}, without programs that settings were chosen by": Group("injected", strict=True),
     "labelled by hand (development)": Group(HAND),
 }
-ABOUT: Final = ("trace", "base", "healthy")  # columns of the traces that windows are given
+ABOUT: Final = (
+    "trace",
+    "base",
+    "healthy",
+    "extent",
+)  # columns of the traces that windows are given
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,8 +47,9 @@ def groups(windows: pd.DataFrame, count: int) -> list[tuple[str, ...]]:
     return [tuple(sorted(group)) for group in found]
 
 
-def folds(benchmark: Benchmark, count: int) -> Iterator[Fold]:
-    """One for each group; the next group's programs are its validation."""
+def folds(benchmark: Benchmark, count: int, most: int = 10**9) -> Iterator[Fold]:
+    """One for each group; the next group's programs are its validation. ``most``: windows to learn
+    from at most, of whole traces at random."""
     windows = benchmark.windows
     found = groups(windows, count)
     taught = ~benchmark.of_origin(HAND)
@@ -56,7 +57,7 @@ def folds(benchmark: Benchmark, count: int) -> Iterator[Fold]:
         mine = windows["workload"].isin(group).to_numpy()
         other = windows["workload"].isin(found[(i + 1) % len(found)]).to_numpy()
         real = benchmark.of_origin(*REAL)
-        train = taught & ~mine
+        train = fewer(windows, taught & ~mine, most, i)
         two = len(found) > 2
         yield Fold(
             f"fold {i + 1}",

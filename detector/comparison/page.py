@@ -79,7 +79,7 @@ def _findings(results: Found) -> Iterator[str]:
 
 def _finding_table(rows: Found) -> str:
     paired = any(of["paired"] for of in rows.values())
-    heads = ["", "precision", "unmasked", f"{BEFORE} − this", "recall", "wrong per healthy trace"]
+    heads = ["", "precision", "unmasked", f"{BEFORE} − this", "recall", "wrong / healthy trace"]
     heads += ["ECE", "named", "new", "within 2×"] if paired else ["ECE"]
     lines = []
     for name, of in rows.items():
@@ -137,13 +137,16 @@ def _fails(results: Found) -> Iterator[str]:
     if paired:
         patterns = paired["patterns"].items()
         worst = sorted(patterns, key=lambda item: (item[1]["named"]["value"], item[0]))[:WORST]
-        least = ", ".join(
-            f"{p} {round(r['named']['value'] * r['faults'])}/{r['faults']}" for p, r in worst
-        )
+        least = ", ".join(map(_named, worst))
         yield (
             f"Faults named least: {least}. Other patterns that rise by 3 % and more: "
             f"{interval(paired['alarms'])} a trace."
         )
+
+
+def _named(item: tuple[str, Found]) -> str:
+    pattern, row = item
+    return f"{pattern} {round(row['named']['value'] * row['faults'])}/{row['faults']}"
 
 
 def _how(results: Found, looked: int) -> Iterator[str]:

@@ -17,7 +17,8 @@ from detector.flagger.training import Training
 if TYPE_CHECKING:
     import pandas as pd
 
-JUDGE_FILE: Final = "judge.safetensors"
+FLAGGER: Final = "flagger"  # in the folder of the models
+JUDGE: Final = "judge.safetensors"
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,9 @@ def train(windows: pd.DataFrame, evidence: pd.DataFrame, recipe: Recipe, folder:
 
     Raises DetectorError where too little is there to learn from.
     """
-    _flagger(windows, recipe.flagger, folder / "flagger")
+    _flagger(windows, recipe.flagger, folder / FLAGGER)
     rows = np.random.default_rng(recipe.judge.seed).permutation(len(evidence))
-    recipe.judge.save(evidence.iloc[np.sort(rows[: recipe.judge_texts])], folder / JUDGE_FILE, {})
+    recipe.judge.save(evidence.iloc[np.sort(rows[: recipe.judge_texts])], folder / JUDGE, {})
 
 
 def _flagger(windows: pd.DataFrame, settings: Training, folder: Path) -> None:
@@ -48,8 +49,3 @@ def _flagger(windows: pd.DataFrame, settings: Training, folder: Path) -> None:
     limits = training.thresholds(training.calibrated(raw, curves), settings)
     card = {"version": __version__, "calibration": curves, "threshold": limits}
     shipped.save(folder, heads, card)
-
-
-def overrides(folder: Path) -> list[str]:
-    """The settings of a scan that choose the models of a folder."""
-    return [f'flagger.path="{folder / "flagger"}"', f'judge.path="{folder / JUDGE_FILE}"']

@@ -145,11 +145,11 @@ def _names(scored: Scored) -> list[Named]:
             shared = max(run.first, best.first), min(run.last, best.last)
             also = {k for k, share in scored.shares(side, *shared).items() if share >= HALF}
             right = frozenset({main, *also})
-            found.append(Named(str(cluster[run.first]), main, right, _class(scored, side, best)))
+            found.append(Named(str(cluster[run.first]), main, right, class_of(scored, side, best)))
     return found
 
 
-def _class(scored: Scored, side: str, run: Run) -> int:
+def class_of(scored: Scored, side: str, run: Run) -> int:
     """The likeliest pattern of the side, by the mean over a predicted region's windows."""
     mean = scored.scores.classes[run.first : run.last + 1].mean(axis=0)
     return int(np.argmax(np.where(OF_SIDE[side], mean, -1)))

@@ -80,14 +80,14 @@ class Resamples:
         values = np.array([metric(row) for row in self.counts], np.float64)
         return Drawn(float(values[0]), values[1:])
 
-    def ratio(self, part: Float64, whole: Float64, clusters: npt.NDArray[Any]) -> Drawn:
+    def ratio(
+        self, part: npt.NDArray[Any], whole: npt.NDArray[Any], clusters: npt.NDArray[Any]
+    ) -> Drawn:
         """The sum of one column over that of another; NaN where the latter is 0."""
-        at = self.places(clusters)
-        sums = [
-            self.counts @ np.bincount(at, np.asarray(values, np.float64), len(self.names))
-            for values in (part, whole)
-        ]
-        values = np.divide(*sums, out=np.full(len(self.counts), NAN), where=sums[1] != 0)
+        at, n = self.places(clusters), len(self.names)
+        above = self.counts @ np.bincount(at, np.asarray(part, np.float64), n)
+        below = self.counts @ np.bincount(at, np.asarray(whole, np.float64), n)
+        values = np.divide(above, below, out=np.full(len(below), NAN), where=below != 0)
         return Drawn(float(values[0]), values[1:])
 
 
@@ -100,13 +100,13 @@ class Ranking:
         new = np.append(True, np.diff(score[self._order]) != 0) if len(score) else np.zeros(0, bool)
         self._groups = np.flatnonzero(new)  # where each score begins
 
-    def _sums(self, weight: Float64) -> tuple[Float64, Float64]:
+    def _sums(self, weight: npt.NDArray[Any]) -> tuple[Float64, Float64]:
         """Weight of true and of other rows by score, the highest score first."""
         mine = np.asarray(weight, np.float64)[self._order]
         true = np.add.reduceat(mine * self._truth, self._groups)
         return true, np.add.reduceat(mine * ~self._truth, self._groups)
 
-    def auc(self, weight: Float64) -> float:
+    def auc(self, weight: npt.NDArray[Any]) -> float:
         """How often a true row outranks another (ties count half); NaN where one kind lacks."""
         if not len(self._order):
             return NAN
@@ -117,7 +117,7 @@ class Ranking:
         below = other.sum() - np.cumsum(other) + other / 2
         return float((true * below).sum() / total)
 
-    def average_precision(self, weight: Float64) -> float:
+    def average_precision(self, weight: npt.NDArray[Any]) -> float:
         """Precision at each true row's score, averaged over them (ties as one step)."""
         if not len(self._order):
             return NAN

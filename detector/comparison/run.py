@@ -13,6 +13,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from detector.comparison import ablations, benchmark, findings, page, product, scans, strangers
 from detector.comparison.benchmark import GROUPS, Benchmark
 from detector.comparison.contenders import OURS, ROWS, TODAY, Contenders, scores_of, space_of
@@ -42,17 +44,21 @@ KNOWN: Final = 0.2  # share of the real traces that in-distribution figures are 
 class StrangersExperiment:
     """``rows``: names of ``contenders.ROWS``; ``folds``: groups of programs that are left out;
     ``trials``: settings tried for each row that has any; ``trial_windows``, ``ablation_windows``:
-    that a trial, and a model of an ablation, learns from at most; ``with_product``: train and scan
-    with today's product, too; ``page_only``: write the pages anew from what ``out`` holds."""
+    that a trial, and a model of an ablation, learns from at most; ``train_windows``: any other;
+    ``with_product``: train and scan with today's product, too; ``scanned``: the share of the
+    injected traces that are scanned, untouched bases always; ``page_only``: write the pages anew
+    from what ``out`` holds."""
 
     recipe: Recipe = field(default_factory=Recipe)
     rows: tuple[str, ...] = ROWS
     folds: int = 4
     trials: int = 20
     trial_windows: int = 10_000
+    train_windows: int = 1_000_000
     ablations: bool = True
     ablation_windows: int = 20_000
     with_product: bool = True
+    scanned: float = 1.0
     workers: int = 2
     page_only: bool = False
 
@@ -79,7 +85,7 @@ class StrangersExperiment:
         clock.lap("tuning")
         chosen = {name: t.settings for name, t in tuned.items()}
         contenders = Contenders(self.recipe.flagger, chosen)
-        cut = list(folds(data, self.folds))
+        cut = list(folds(data, self.folds, self.train_windows))
         with tempfile.TemporaryDirectory(prefix="strangers-") as folder:
             scored = self._scored(data, cut, contenders, Path(folder))
             clock.lap("folds")
@@ -149,6 +155,7 @@ class StrangersExperiment:
             name: scans.suspicions(one) for name, one in scored.items() if name != "constant"
         }
         frame = next(iter(scored.values())).frame
+        names = set(scan_sample(data, self.scanned, self.recipe.flagger.seed))
         if scans.CLAIMS in suspected:
             suspected[scans.CLAIMS] = scans.claims(frame)
         jobs = [
@@ -160,6 +167,7 @@ class StrangersExperiment:
             )
             for fold in cut
             for name in data.windows["trace"][fold.test].unique()
+            if name in names
         ]
         found = list(scans.scan(jobs, self.workers))
         rows = {
@@ -183,6 +191,17 @@ class StrangersExperiment:
                 found[name] = {"unseen programs": unseen, "known programs": seen}
             LOG.info("ablation %s: %.0f s", name, time.perf_counter() - begun)
         return found
+
+
+def scan_sample(data: Benchmark, share: float, seed: int) -> list[str]:
+    """The traces to scan: of the faulty injected ones a share, all others."""
+    about = data.windows.groupby("trace", sort=True).agg(
+        origin=("origin", "first"), quality=("quality", "first")
+    )
+    few = about.index[(about["origin"] == "injected") & (about["quality"] == "bad")]
+    order = np.random.default_rng(seed).permutation(len(few))
+    left_out = set(few[order[round(share * len(few)) :]])
+    return [str(name) for name in about.index if name not in left_out]
 
 
 class Clock:
@@ -231,8 +250,7 @@ def _traces(windows: pd.DataFrame) -> Mapping[str, int]:
 def _about(data: Path) -> dict[str, str]:
     """Of the run: when, which code, which command, which data."""
     commit = code()["commit"] or "unknown"
-    words = " ".join(shlex.quote(Path(w).name if "/" in w else w) for w in sys.argv[1:])
-    command = f"python -m detector.evaluate {words}".strip()
+    command = shlex.join(["python", "-m", "detector.evaluate", *map(_without_folder, sys.argv[1:])])
     return {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M"),
         "commit": commit[:12],
@@ -241,8 +259,14 @@ def _about(data: Path) -> dict[str, str]:
     }
 
 
+def _without_folder(word: str) -> str:
+    """An override whose path has lost its folders: they say nothing to others."""
+    key, equals, value = word.partition("=")
+    return f"{key}{equals}{Path(value).name}" if "/" in value else word
+
+
 def _settings(of: StrangersExperiment) -> dict[str, Any]:
-    keys = ("folds", "trials", "trial_windows", "ablation_windows")
+    keys = ("folds", "trials", "trial_windows", "train_windows", "ablation_windows", "scanned")
     judge = of.recipe.judge.settings.get("epochs", "all")
     found: dict[str, Any] = {key: getattr(of, key) for key in keys}
     return {**found, "judge_texts": of.recipe.judge_texts, "judge_epochs": judge}

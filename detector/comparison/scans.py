@@ -21,18 +21,19 @@ import numpy.typing as npt
 
 from detector import cost, kineto
 from detector.activity import Activity
-from detector.comparison.product import overrides
+from detector.comparison import product
 from detector.comparison.scored import Scored
-from detector.config import compose
 from detector.flagger.baselines.untrained import LEAST, claims_of
+from detector.flagger.lightgbm import LightGBMFlagger
 from detector.flagger.training import SIDES, matrix
 from detector.intervals import EMPTY, Intervals
+from detector.judge.embedded import EmbeddedJudge
 from detector.pipeline import Settings, detect
 from detector.region import OF_SIDE
 from detector.scoring import Prediction, predictions_of
 from detector.taxonomy import CLASSES
 from detector.trace import NS_PER_US
-from detector.window import Judged, judge_time
+from detector.window import ByStep, Judged, judge_time
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -128,13 +129,12 @@ def scan_one(job: Job) -> dict[str, list[Prediction]]:
 
 @cache
 def _stages(models: Path) -> dict[str, Any]:
-    """The parts of a scan with the models of a folder, once a process."""
-    config = compose("scan", overrides(models))
+    """The parts of a scan as they are by default, with the models of a folder; once a process."""
     return {
-        "windower": config.build("window"),
-        "flagger": config.build("flagger"),
-        "judge": config.build("judge"),
-        "settings": config.build("report"),
+        "windower": ByStep(),
+        "flagger": LightGBMFlagger(str(models / product.FLAGGER)),
+        "judge": EmbeddedJudge(models / product.JUDGE),
+        "settings": Settings(),
     }
 
 

@@ -67,7 +67,6 @@ def fit_forest(
         max_samples=min(samples, len(sample)),
         max_features=share,
         random_state=seed,
-        n_jobs=2,
     ).fit(sample)
     measure = Strangeness(
         "isolation forest", scale, lambda rows: np.asarray(-forest.score_samples(rows), np.float32)
