@@ -154,11 +154,13 @@ def _how(results: Found, looked: int) -> Iterator[str]:
     yield "## How to read it"
     yield (
         f"Rows with settings got {settings['trials']} trials each on the validation part, whose "
-        f"programs are in the tables, too ([without them](results/findings.md)). By validation "
-        f"alone {results['ships']} scores windows best. {TODAY}: thresholds and calibration of what "
-        f"ships. {BEFORE}'s judge learnt from {settings['judge_texts']:,} texts for "
-        f"{settings['judge_epochs']} epochs, less than the one that ships. Rows beside it have no "
-        "judge: a flagged window's likeliest pattern, priced by its claim."
+        "programs are in the tables, too ([without them](results/findings.md)). By validation "
+        f"alone {results['ships']} scores windows best. {TODAY}: thresholds and calibration of "
+        f"what ships. {BEFORE}'s judge learnt from {settings['judge_texts']:,} texts for "
+        f"{settings['judge_epochs']} epochs, less than the one that ships, and models from "
+        f"{settings['train_windows']:,} windows at most. {100 * settings['scanned']:.0f} % of the "
+        "injected traces were scanned, and all bases. Rows beside it have no judge: a flagged "
+        "window's likeliest pattern, priced by its claim."
     )
     yield (
         f"The test data were looked at {looked} times ([log](results/looks.md)). Details: "

@@ -39,7 +39,7 @@ def data(tmp_path: Path) -> Path:
     folder.mkdir()
     shutil.copy(TRACE, folder / "trace.json.gz")
     for part, seed in (("train", 0), ("validation", 1), ("test", 2), ("natural", 3)):
-        frame = table(8, seed=seed, prefix=part, programs=2)
+        frame = table(8, seed=seed, prefix=part, programs=3)
         frame["workload"] = part + frame["workload"]
         about = ["origin", "workload", "extent", "quality", "healthy"]
         traces = frame.groupby("trace", as_index=False)[about].first()
