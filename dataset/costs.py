@@ -43,28 +43,28 @@ class Cost:
 def costed(label: Label, costs: Iterable[Cost]) -> Label:
     """The label with these costs, each split over its pattern's regions by their length; the
     figures behind them stand in ``parameters["costs"]``."""
-    found = {cost.pattern: cost for cost in costs if cost.pattern in label.patterns}
-    source = SOURCES[label.origin]
-    length = {
-        pattern: sum(r.end_us - r.start_us for r in label.regions if r.pattern == pattern)
-        for pattern in found
-    }
+    found = {cost.pattern: _rounded(cost) for cost in costs if cost.pattern in label.patterns}
+    length = dict.fromkeys(found, 0.0)
+    for region in label.regions:
+        if region.pattern in found:
+            length[region.pattern] += region.end_us - region.start_us
     regions = tuple(
-        _priced(region, found[region.pattern], length[region.pattern], source)
+        _priced(region, found[region.pattern], length[region.pattern], SOURCES[label.origin])
         if region.pattern in found
         else region
         for region in label.regions
     )
     figures = {
-        cost.pattern: {
-            "total_us": round(cost.total_us, DIGITS),
-            "steps": cost.steps,
-            "step_us": round(cost.step_us, DIGITS),
-        }
+        cost.pattern: {"total_us": cost.total_us, "steps": cost.steps, "step_us": cost.step_us}
         for cost in found.values()
     }
     more = {"costs": figures} if figures else {}
     return replace(label, regions=regions, parameters={**label.parameters, **more})
+
+
+def _rounded(cost: Cost) -> Cost:
+    """As it is written, so that the same figures decide whether it is harmless."""
+    return replace(cost, total_us=round(cost.total_us, DIGITS), step_us=round(cost.step_us, DIGITS))
 
 
 def _priced(region: LabelRegion, cost: Cost, length: float, source: CostFrom) -> LabelRegion:

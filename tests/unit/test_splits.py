@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataset.bases import known
-from dataset.splits import CHOSEN, MAIN, PARTS, SCHEMES, Member, drawn, schemes
+from dataset.splits import CHOSEN, MAIN, PARTS, ROLES, SCHEMES, Member, drawn, schemes
+from detector.config import compose
 
 DEVICES = (
     "cpu",
@@ -123,6 +124,20 @@ def test_a_dozen_of_the_traces_labelled_by_hand_are_the_natural_part() -> None:
     labelled = [bases[label.base].workload for label in read_all()]
     parts = schemes(Member("natural", workload, "") for workload in labelled)[MAIN]
     assert parts.count("natural") >= 12
+
+
+def test_validation_holds_real_bases_of_both_vendors_that_faults_are_put_into() -> None:
+    faults = compose("build", ["benchmark=full", "out=here"]).values["benchmark"]["injected"]
+    usable = [s for s in known().values() if s.name not in faults["without"]]
+    held = [s for s in usable if drawn(s.workload) == "validation"]
+    assert len(held) >= 4
+    assert {s.device.split(":")[0] for s in held} == {"cuda", "rocm"}
+
+
+def test_every_part_has_its_role() -> None:
+    assert set(ROLES) == set(PARTS)
+    assert {part for part, role in ROLES.items() if role == "train"} == LEARNT
+    assert ROLES["natural"] == "development"
 
 
 @pytest.mark.parametrize("part", ["train", "validation", "test"])
