@@ -6,7 +6,7 @@ program nor the others of its group, whatever their origin.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -70,14 +70,15 @@ def folds(benchmark: Benchmark, count: int, most: int = 10**9) -> Iterator[Fold]
 
 
 def known_programs(benchmark: Benchmark, share: float, seed: int) -> Fold:
-    """In distribution: a share of the real traces is scored by models that saw others of the same
-    programs and bases."""
+    """In distribution: a share of each real program's traces is scored by models that saw its
+    other ones, and their bases."""
     windows = benchmark.windows
     taught = ~benchmark.of_origin(HAND)
     real = benchmark.of_origin(*REAL) & taught
-    names = np.unique(windows["trace"][real].to_numpy(str))
-    order = np.random.default_rng(seed).permutation(len(names))
-    chosen: Sequence[str] = names[order[: max(1, round(share * len(names)))]].tolist()
+    random, chosen = np.random.default_rng(seed), set[str]()
+    for _, names in windows[real].groupby("workload")["trace"]:
+        mine = np.unique(names.to_numpy(str))
+        chosen.update(random.permutation(mine)[: int(share * len(mine))].tolist())
     test = real & windows["trace"].isin(chosen).to_numpy()
     train = taught & ~test
     return Fold("known programs", (), test, train, train, train & real)
