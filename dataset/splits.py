@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -155,3 +155,29 @@ HELD_OUT: Final[
     ),
 }
 SCHEMES: Final = (MAIN, *HELD_OUT)
+
+
+# -- groups ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Group:
+    """Traces that are in the same part of every scheme. ``members``: their positions."""
+
+    name: str  # the part of the main scheme, and a number within it
+    parts: Mapping[str, Part]
+    members: tuple[int, ...]
+
+
+def groups(parts: Mapping[str, Sequence[Part]]) -> list[Group]:
+    """The traces by their parts in all schemes, the main scheme first: what a data set needs one
+    file of, so that each part of each scheme is a list of files. ``parts``: as of ``schemes``."""
+    members: dict[tuple[Part, ...], list[int]] = {}
+    for i, together in enumerate(zip(*(parts[scheme] for scheme in SCHEMES), strict=True)):
+        members.setdefault(together, []).append(i)
+    found: list[Group] = []
+    for together in sorted(members, key=lambda known: [PARTS.index(part) for part in known]):
+        number = sum(group.parts[MAIN] == together[0] for group in found)
+        names = dict(zip(SCHEMES, together, strict=True))
+        found.append(Group(f"{together[0]}-{number}", names, tuple(members[together])))
+    return found

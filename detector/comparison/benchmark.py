@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -78,14 +79,20 @@ class Benchmark:
         return np.asarray(self.windows["origin"].isin(origins))
 
 
-def read(data: Path) -> Benchmark:
-    """Raises DetectorError where a table or a column is missing."""
+def read(data: Path, same: Mapping[str, str] | None = None) -> Benchmark:
+    """``same``: see ``program``. Raises DetectorError where a table or a column is missing."""
     traces = table(data, "traces", EVERYTHING)
     if missing := [name for name in (*ABOUT, "file") if name not in traces]:
         raise DetectorError(f"{data}: its traces have no {', '.join(missing)}: build it anew")
     windows, parts = windows_of(data, traces)
+    windows["workload"] = [program(name, same or {}) for name in windows["workload"]]
     files = dict(zip(traces["trace"], traces["file"], strict=True))
     return Benchmark(data, windows, parts, files, labels_of(data))
+
+
+def program(workload: str, same: Mapping[str, str]) -> str:
+    """What a workload is a version of: ``same`` says so by the beginning of its name."""
+    return next((name for start, name in same.items() if workload.startswith(start)), workload)
 
 
 def windows_of(

@@ -7,29 +7,26 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from detector.comparison import ablations, benchmark, findings, page, product, scans, strangers
+from detector.comparison import ablations, findings, page, scans, work
 from detector.comparison.benchmark import GROUPS, Benchmark
-from detector.comparison.contenders import OURS, ROWS, TODAY, Contenders, scores_of, space_of
+from detector.comparison.contenders import OURS, ROWS, TODAY, Contenders
 from detector.comparison.figures import all_figures, by_pattern
-from detector.comparison.folds import Fold, fewer, folds, known_programs
 from detector.comparison.product import Recipe
 from detector.comparison.resample import Drawn, Resamples
 from detector.comparison.scored import Scored
-from detector.comparison.strangers import Part, of_rows, together
-from detector.comparison.thresholds import flags
-from detector.comparison.tuning import Tuned, tune
+from detector.comparison.strangers import of_rows, together
+from detector.comparison.tuning import Tuned
+from detector.comparison.work import Plan, Trial, Turn, each
 from detector.errors import ConfigError, DetectorError
 from detector.experiment.record import code
-from detector.experiment.tables import PARTS, table
-from detector.flagger.lightgbm import LightGBMFlagger
 from detector.scoring import read_truths
 
 if TYPE_CHECKING:
@@ -37,12 +34,12 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger(__name__)
 FILE: Final = "strangers.json"
-KNOWN: Final = 0.2  # share of the real traces that in-distribution figures are measured on
 
 
 @dataclass(frozen=True)
 class StrangersExperiment:
-    """``rows``: names of ``contenders.ROWS``; ``folds``: groups of programs that are left out;
+    """``same``: by the beginning of a workload's name the program that it is a version of;
+    ``rows``: names of ``contenders.ROWS``; ``folds``: groups of programs that are left out;
     ``trials``: settings tried for each row that has any; ``trial_windows``, ``ablation_windows``:
     that a trial, and a model of an ablation, learns from at most; ``train_windows``: any other;
     ``with_product``: train and scan with today's product, too; ``scanned``: the share of the
@@ -50,6 +47,7 @@ class StrangersExperiment:
     from what ``out`` holds."""
 
     recipe: Recipe = field(default_factory=Recipe)
+    same: dict[str, str] = field(default_factory=dict)
     rows: tuple[str, ...] = ROWS
     folds: int = 4
     trials: int = 20
@@ -72,28 +70,26 @@ class StrangersExperiment:
         if unknown := set(self.rows) - set(ROWS):
             raise ConfigError(f"rows: no {', '.join(sorted(unknown))}, only {', '.join(ROWS)}")
         if not self.page_only:
-            results = self._measure(benchmark.read(data))
+            results = self._measure(data)
             results |= {"about": _about(data), "settings": _settings(self)}
             page.keep(results, out / FILE)
             page.log_look(results["about"], out)
         lines = page.write(page.kept(out / FILE), out)
         return [*lines, f"-> {out / 'RESULTS.md'}"]
 
-    def _measure(self, data: Benchmark) -> dict[str, Any]:
-        clock = Clock()
-        tuned = self._tuned(data)
+    def _measure(self, folder: Path) -> dict[str, Any]:
+        clock, plan = Clock(), self._plan(folder)
+        data = work.read(plan)
+        tuned = self._tuned(plan)
         clock.lap("tuning")
-        chosen = {name: t.settings for name, t in tuned.items()}
-        contenders = Contenders(self.recipe.flagger, chosen)
-        cut = list(folds(data, self.folds, self.train_windows))
-        with tempfile.TemporaryDirectory(prefix="strangers-") as folder:
-            scored = self._scored(data, cut, contenders, Path(folder))
+        with tempfile.TemporaryDirectory(prefix="strangers-") as models:
+            scored = self._scored(plan, tuned, Path(models))
             clock.lap("folds")
-            found = self._findings(data, cut, scored, Path(folder))
+            found = self._findings(plan, scored, Path(models))
         clock.lap("scans")
         results = {
             "traces": {o: int(n) for o, n in _traces(data.windows).items()},
-            "folds": [list(fold.programs) for fold in cut],
+            "folds": [list(fold.programs) for fold in work.cut(plan)],
             "tuning": {name: asdict(t) for name, t in tuned.items()},
             "ships": max(tuned, key=lambda name: tuned[name].value),
             "windows": {name: _windows(data, scored, group) for name, group in GROUPS.items()},
@@ -101,56 +97,42 @@ class StrangersExperiment:
             "findings": found,
         }
         clock.lap("figures")
-        results["ablations"] = self._ablated(data, cut) if self.ablations else {}
+        results["ablations"] = self._ablated(plan) if self.ablations else {}
         clock.lap("ablations")
         return {**results, "seconds": clock.laps}
 
-    def _tuned(self, data: Benchmark) -> dict[str, Tuned]:
-        """Of every row; those without a space are but measured on the validation part."""
-        windows, seed = data.windows, self.recipe.flagger.seed
-        train, valid = (data.part(part) & ~data.of_origin("natural") for part in PARTS[:2])
-        if not (train.any() and valid.any()):
-            raise DetectorError(
-                f"{data.data}: no train or no validation part to choose settings by"
-            )
-        few = windows[fewer(windows, train, self.trial_windows, seed)]
-        seen = windows[fewer(windows, valid, self.trial_windows, seed)]
-        contenders, found = Contenders(self.recipe.flagger), {}
-        for name in self.rows:
-            found[name] = tune(name, contenders, few, seen, self.trials if space_of(name) else 1)
-            LOG.info("tuned %s: %s", name, found[name])
-        return found
+    def _plan(self, data: Path) -> Plan:
+        """What the pieces of the work need to know."""
+        mine = {f.name: getattr(self, f.name) for f in fields(Plan)[2:]}
+        return Plan(data, tuple(self.same.items()), **mine)
 
-    def _scored(
-        self, data: Benchmark, cut: Sequence[Fold], contenders: Contenders, folder: Path
-    ) -> dict[str, Scored]:
+    def _tuned(self, plan: Plan) -> dict[str, Tuned]:
+        """By row, the settings that the validation part chooses."""
+        jobs = [Trial(plan, name) for name in reversed(self.rows)]  # the longest first
+        found = dict(zip(reversed(self.rows), each(work.choose, jobs, self.workers), strict=True))
+        return {name: found[name] for name in self.rows}
+
+    def _scored(self, plan: Plan, tuned: Mapping[str, Tuned], models: Path) -> dict[str, Scored]:
         """By row the real traces as their fold scores them."""
-        parts: dict[str, list[Part]] = {}
-        for fold in cut:
-            for name in self.rows:
-                begun = time.perf_counter()
-                parts.setdefault(name, []).append(strangers.fold_of(name, contenders, data, fold))
-                LOG.info("%s, %s: %.0f s", fold.name, name, time.perf_counter() - begun)
-            if self.with_product:
-                parts.setdefault(TODAY, []).append(self._today(data, fold, folder / fold.name))
-        return {name: together(mine, data) for name, mine in parts.items()}
+        chosen = {name: t.settings for name, t in tuned.items()}
+        contenders = Contenders(self.recipe.flagger, chosen)
+        rows = [*self.rows, *([TODAY] if self.with_product else [])]
+        numbers = range(len(work.cut(plan)))
+        jobs = [
+            Turn(plan, name, k, contenders, models / str(k)) for name in rows[::-1] for k in numbers
+        ]
+        found = dict(
+            zip([(j.name, j.fold) for j in jobs], each(work.take, jobs, self.workers), strict=True)
+        )
+        data = work.read(plan)
+        return {
+            name: together(work.rows_of([found[name, k] for k in numbers], plan), data)
+            for name in rows
+        }
 
-    def _today(self, data: Benchmark, fold: Fold, folder: Path) -> Part:
-        """Today's recipe, trained for a fold: its models in a folder, its flagger's scores."""
-        begun = time.perf_counter()
-        evidence = table(data.data, "evidence")
-        rest = ~evidence["workload"].isin(fold.programs).to_numpy()
-        product.train(data.windows[fold.train], evidence[rest], self.recipe, folder)
-        flagger = LightGBMFlagger(str(folder / "flagger"))
-        test = data.windows[fold.test]
-        scores = scores_of(flagger, test)
-        LOG.info("%s, today's product: %.0f s", fold.name, time.perf_counter() - begun)
-        return Part(test, scores, flags(scores, flagger.threshold))
-
-    def _findings(
-        self, data: Benchmark, cut: Sequence[Fold], scored: Mapping[str, Scored], folder: Path
-    ) -> dict[str, Any]:
+    def _findings(self, plan: Plan, scored: Mapping[str, Scored], models: Path) -> dict[str, Any]:
         """Of all contenders, on the traces of all folds."""
+        data, cut = work.read(plan), work.cut(plan)
         suspected = {
             name: scans.suspicions(one) for name, one in scored.items() if name != "constant"
         }
@@ -162,14 +144,14 @@ class StrangersExperiment:
             scans.Job(
                 str(name),
                 data.data / data.files[str(name)],
-                folder / fold.name if self.with_product else None,
+                models / str(k) if self.with_product else None,
                 {row: of[str(name)] for row, of in suspected.items()},
             )
-            for fold in cut
+            for k, fold in enumerate(cut)
             for name in data.windows["trace"][fold.test].unique()
             if name in names
         ]
-        found = list(scans.scan(jobs, self.workers))
+        found = list(each(scans.scan_one, jobs, self.workers))
         rows = {
             row: {job.trace: f[row] for job, f in zip(jobs, found, strict=True)} for row in found[0]
         }
@@ -179,18 +161,11 @@ class StrangersExperiment:
         groups = {name: data.members(group) for name, group in GROUPS.items()}
         return findings.measure(truths, rows, groups)
 
-    def _ablated(self, data: Benchmark, cut: Sequence[Fold]) -> dict[str, Any]:
+    def _ablated(self, plan: Plan) -> dict[str, Any]:
         """By ablation: figures on programs never seen, and on known ones."""
-        settings, most = self.recipe.flagger, self.ablation_windows
-        known, found = known_programs(data, KNOWN, settings.seed), {}
-        for name, plan in ablations.plans().items():
-            begun = time.perf_counter()
-            unseen = ablations.measure(plan, settings, data, cut, most)
-            seen = ablations.measure(plan, settings, data, [known], most)
-            if unseen and seen:
-                found[name] = {"unseen programs": unseen, "known programs": seen}
-            LOG.info("ablation %s: %.0f s", name, time.perf_counter() - begun)
-        return found
+        names = list(ablations.plans())
+        found = each(work.ablate, [Trial(plan, name) for name in names], self.workers)
+        return {name: of for name, of in zip(names, found, strict=True) if of}
 
 
 def scan_sample(data: Benchmark, share: float, seed: int) -> list[str]:

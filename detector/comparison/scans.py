@@ -8,9 +8,7 @@ largest first, as in the product's own findings. There is no judge in them.
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -105,16 +103,6 @@ def _ns(times_us: Any) -> npt.NDArray[np.int64]:
 
 
 # -- scanning --------------------------------------------------------------------------------------
-
-
-def scan(jobs: Sequence[Job], workers: int) -> Iterator[dict[str, list[Prediction]]]:
-    """By contender the findings of each job's trace, in order. One worker: in this process."""
-    if workers == 1:
-        yield from map(scan_one, jobs)
-        return
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # read by the workers when they start
-    with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        yield from pool.imap(scan_one, jobs, chunksize=4)
 
 
 def scan_one(job: Job) -> dict[str, list[Prediction]]:

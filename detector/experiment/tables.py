@@ -27,8 +27,8 @@ OF_BASE: Final = "base/"  # begins the pair of all that is made of one real trac
 def table(
     data: Path, name: str, parts: Sequence[str] = PARTS, columns: Sequence[str] | None = None
 ) -> pd.DataFrame:
-    """A table of a built benchmark, with classes as words; a part without rows has no file.
-    ``columns``: those to read, all by default.
+    """A table of a built benchmark, with classes as words; a part has any number of files, and
+    none where it has no rows. ``columns``: those to read, all by default.
 
     Raises DetectorError where the build did not finish, or nothing is there.
     """
@@ -36,8 +36,9 @@ def table(
 
     if not (data / "manifest.json").is_file():
         raise DetectorError(f"{data}: no finished benchmark (python -m dataset.build out={data})")
-    files = [data / "tables" / name / f"{part}.parquet" for part in parts]
-    found = [_in_words(file, columns) for file in files if file.is_file()]
+    folder = data / "tables" / name
+    files = [file for part in parts for file in sorted(folder.glob(f"{part}*.parquet"))]
+    found = [_in_words(file, columns) for file in files]
     if not found:
         raise DetectorError(f"{data}: no {name} in {', '.join(parts)}")
     return pd.concat(found, ignore_index=True)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataset.bases import known
-from dataset.splits import CHOSEN, MAIN, PARTS, ROLES, SCHEMES, Member, drawn, schemes
+from dataset.splits import CHOSEN, MAIN, PARTS, ROLES, SCHEMES, Member, drawn, groups, schemes
 from detector.config import compose
 
 DEVICES = (
@@ -149,3 +149,16 @@ def test_the_real_programs_fill_every_part(part: str) -> None:
     recorded = Counter(drawn(w) for w in RECORDED)
     assert bases[part] >= 2  # type: ignore[index]
     assert recorded[part] >= 1  # type: ignore[index]
+
+
+@given(MEMBERS)
+def test_a_group_s_traces_are_together_in_every_scheme(members: list[Member]) -> None:
+    parts = schemes(members)
+    found = groups(parts)
+    assert sorted(i for group in found for i in group.members) == list(range(len(members)))
+    assert len({group.name for group in found}) == len(found)
+    assert len({tuple(group.parts.values()) for group in found}) == len(found)
+    for group in found:
+        assert group.name.split("-")[0] == group.parts[MAIN]
+        for i in group.members:
+            assert {scheme: parts[scheme][i] for scheme in SCHEMES} == group.parts
