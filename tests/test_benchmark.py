@@ -62,7 +62,7 @@ def test_left_out_is_told_with_its_reason(smoke: Path) -> None:
 
 TINY = (
     *("rows=[constant,largest claim,claims only,rules,LightGBM]", "folds=2", "trials=2"),
-    *("trial_windows=500", "train_windows=1200", "ablations=false", "workers=1"),
+    *("trial_windows=500", "ablations=false", "workers=1"),
     *("recipe.flagger.columns=30", "recipe.flagger.rounds=10", "recipe.flagger.class_rounds=2"),
     *("recipe.judge_texts=120", "recipe.judge.settings.epochs=1"),
 )
