@@ -31,10 +31,13 @@ from dataset.labels import Label, LabelRegion  # noqa: E402  the path first
 from dataset.pictures import strip  # noqa: E402
 from detector import cost  # noqa: E402
 from detector.activity import Activity  # noqa: E402
+from detector.comparison.benchmark import labels_of, windows_of  # noqa: E402
+from detector.comparison.contenders import Trees, scores_of  # noqa: E402
 from detector.comparison.labelled import Labelled  # noqa: E402
 from detector.comparison.plots import save  # noqa: E402
-from detector.comparison.run import LEARNT, TESTS, Trees, labels_of, scored_by, windows_of  # noqa: E402
+from detector.comparison.regions import class_of  # noqa: E402
 from detector.comparison.scored import Scored  # noqa: E402
+from detector.comparison.thresholds import flags  # noqa: E402
 from detector.features import COLUMNS  # noqa: E402
 from detector.flagger.training import SIDES, Training, limits_of, matrix  # noqa: E402
 from detector.scoring.truth import intervals  # noqa: E402
@@ -46,7 +49,13 @@ from scripts.scanned import Case, cases  # noqa: E402
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-WHERE = ("in distribution", "unseen device", "unseen workload")
+# What is looked at: the test's name, the split scheme, its part.
+TESTS = (
+    ("test part", "split", "test"),
+    ("unseen device", "unseen_device", "test"),
+    ("unseen workload", "unseen_workload", "test"),
+)
+LEARNT = ("train", "validation")
 OWN = ("recorded", "simulated")  # origins of which pictures may be published
 SPOKE = 3  # features named for each error
 COLOURS = {"cpu": "#1f77b4", "gpu": "#2f8f4e"}
@@ -113,20 +122,20 @@ def misses(
 
 
 def alarms(test: str, scored: Scored, limits: dict[str, float]) -> Iterator[Error]:
-    """Told regions in traces without a fault."""
-    healthy = (scored.frame["quality"] == "good").to_numpy()
+    """Predicted regions in traces that somebody vouches for."""
+    healthy = scored.frame["healthy"].to_numpy(bool)
     whole = (
         scored.frame.groupby("trace")["end_us"].max()
         - scored.frame.groupby("trace")["start_us"].min()
     )
     for side in SIDES:
-        for run in scored.told_runs(side, limits[side]):
+        for run in scored.predicted(side):
             if healthy[run.first]:
                 rows = np.arange(run.first, run.last + 1)
                 share = (run.end - run.start) / whole[scored.trace_of(run)]
-                told = CLASSES[run.pattern]
+                named = CLASSES[class_of(scored, side, run)]
                 place = [(run.start, run.end)]
-                yield _error(test, "alarm", scored, side, told, rows, limits, share, place)
+                yield _error(test, "alarm", scored, side, named, rows, limits, share, place)
 
 
 def _error(
@@ -196,7 +205,9 @@ def errors_of(
     split = windows["trace"].map(parts[scheme])
     learnt = windows[split.isin(LEARNT)]
     trees, limits = Trees(learnt, settings), limits_of(learnt, settings)
-    scored = scored_by(trees, windows[split == part], labels)
+    frame = windows[split == part].reset_index(drop=True)
+    scores = scores_of(trees, frame)
+    scored = Scored(frame, scores, flags(scores, limits), labels)
     found = worst(misses(test, scored, limits, labels), most[0])
     found += worst(alarms(test, scored, limits), most[1])
     return [(spoken(error, trees, scored), scored) for error in found]
@@ -312,7 +323,7 @@ def main(words: Sequence[str] | None = None) -> None:
     data = (*windows_of(given.folder), labels)
     # of each test more than wanted, as the worst of one may be that of another too
     most = given.misses + len(IDS), given.alarms + len(IDS)
-    tests = [(n, s, p) for n, s, p in TESTS if n in WHERE and s in data[1]]
+    tests = [test for test in TESTS if test[1] in data[1]]
     found = [pair for test in tests for pair in errors_of(*test, data, settings, most)]
     scores = {id(error): scored for error, scored in found}
     given.out.mkdir(parents=True, exist_ok=True)

@@ -60,6 +60,31 @@ def test_left_out_is_told_with_its_reason(smoke: Path) -> None:
     assert not set(manifest["left_out"]) & {t["name"] for t in manifest["traces"]}
 
 
+TINY = (
+    *("rows=[constant,largest claim,claims only,rules,LightGBM]", "folds=2", "trials=2"),
+    *("trial_windows=500", "ablations=false", "workers=1"),
+    *("recipe.flagger.columns=30", "recipe.flagger.rounds=10", "recipe.flagger.class_rounds=2"),
+    *("recipe.judge_texts=120", "recipe.judge.settings.epochs=1"),
+)
+
+
+def test_strangers_are_measured_by_one_command(smoke: Path) -> None:
+    place = smoke.parent
+    settings = [f"experiment.{word}" for word in TINY]
+    run = python(
+        "detector.evaluate", "experiment=strangers", f"data={smoke}", "out=out", *settings,
+        folder=place,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    results = json.loads((place / "out" / "strangers.json").read_text())
+    assert "today's product" in results["findings"]["recorded CPU workloads"]
+    for group, rows in results["windows"].items():
+        for way, figures in rows["constant"]["figures"].items():
+            for key in ("recall 0.3", "precision 0.3"):
+                assert (figures[key]["value"] or 0.0) <= 0.2, (group, way, key)
+    assert (place / "out" / "results" / "looks.md").is_file()
+
+
 # -- in the hands of others ------------------------------------------------------------------------
 
 

@@ -1,5 +1,5 @@
-"""Flaggers side by side on the splits of a built benchmark; ``RESULTS.md`` is what comes out."""
+"""Every way to find anti-patterns on programs it never saw; ``RESULTS.md`` is what comes out."""
 
-from detector.comparison.run import ComparisonExperiment
+from detector.comparison.run import StrangersExperiment
 
-__all__ = ["ComparisonExperiment"]
+__all__ = ["StrangersExperiment"]

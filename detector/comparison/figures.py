@@ -1,4 +1,4 @@
-"""What is measured of one flagger's window scores on one part of a split."""
+"""What is measured of one flagger's window scores."""
 
 from __future__ import annotations
 
@@ -8,63 +8,66 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from detector.comparison.regions import region_figures
+from detector.comparison.resample import Drawn, Ranking, Resamples
 from detector.comparison.scored import Rows, Scored
-from detector.flagger.leak import within_trace
 from detector.flagger.training import SIDES
-from detector.metrics import Estimate, auc, average_precision, by_cluster, operating_points
+from detector.metrics import auc, average_precision, operating_points
 from detector.taxonomy import BY_ID, NONE
 
 LEAST: Final = 5  # windows of a kind below which a figure says nothing
-ROUNDS: Final = 300
-PATTERN_ROUNDS: Final = 100
 POINTS: Final = 300  # of a curve
+WAYS: Final = {"masked": True, "unmasked": False}
 
 
-def window_figures(scored: Scored, side: str) -> dict[str, Estimate]:
-    """AUC-ROC, over all windows and within traces, and average precision of a side's windows;
-    nothing where one kind is missing."""
-    rows = scored.clear(side)
+def all_figures(scored: Scored, resamples: Resamples) -> dict[str, Any]:
+    """Window and region figures, masked and unmasked: ``figures`` by way and name, ``counts``."""
+    found: dict[str, dict[str, Drawn]] = {}
+    counts: dict[str, dict[str, int]] = {}
+    for way, masked in WAYS.items():
+        found[way], counts[way] = region_figures(scored, resamples, masked)
+        for side in SIDES:
+            for name, drawn in window_figures(scored, side, resamples, masked).items():
+                found[way][f"{side} {name}"] = drawn
+    return {"figures": found, "counts": counts}
+
+
+def window_figures(
+    scored: Scored, side: str, resamples: Resamples, masked: bool
+) -> dict[str, Drawn]:
+    """AUC-ROC, over all windows and within traces, average precision, and the calibration error of
+    a side's windows; nothing where one kind is missing."""
+    rows = scored.clear(side, masked)
     truth, score = scored.truth(side)[rows], scored.side(side)[rows].astype(np.float64)
-    trace = scored.frame["trace"].to_numpy()[rows]
     if min(truth.sum(), (~truth).sum()) < LEAST:
         return {}
+    cluster = scored.frame["cluster"].to_numpy()[rows]
+    at, ranking = resamples.places(cluster), Ranking(truth, score)
     return {
-        "AUC": by_cluster(lambda i: auc(truth[i], score[i]), trace, rounds=ROUNDS),
-        "AP": by_cluster(lambda i: average_precision(truth[i], score[i]), trace, rounds=ROUNDS),
-        "within": within_trace(truth, score, trace, rounds=ROUNDS),
+        "AUC": resamples.drawn(lambda counts: ranking.auc(counts[at])),
+        "AP": resamples.drawn(lambda counts: ranking.average_precision(counts[at])),
+        "within": _within(truth, score, scored.frame.iloc[rows], resamples),
     }
 
 
-def margin(mine: Scored, other: Scored, side: str) -> Estimate | None:
-    """By how much one flagger's window AUC exceeds another's, on the same resamples."""
-    rows = mine.clear(side)
-    truth, trace = mine.truth(side)[rows], mine.frame["trace"].to_numpy()[rows]
-    if min(truth.sum(), (~truth).sum()) < LEAST:
-        return None
-    a, b = (s.side(side)[rows].astype(np.float64) for s in (mine, other))
-    return by_cluster(lambda i: auc(truth[i], a[i]) - auc(truth[i], b[i]), trace, rounds=ROUNDS)
-
-
-def by_extent(scored: Scored, side: str) -> dict[str, float]:
-    """AUC-ROC where the fault sits in every step, and where it does not."""
-    rows = scored.clear(side)
-    truth, score = scored.truth(side)[rows], scored.side(side)[rows].astype(np.float64)
-    extent = scored.frame["extent"].to_numpy()[rows]
-    found = {}
-    for name, mine in (("every step", extent == "every"), ("some steps", extent == "some")):
-        chosen = ~truth | mine
-        if (truth & mine).sum() >= LEAST and (~truth).sum() >= LEAST:
-            found[name] = auc(truth[chosen], score[chosen])
-    return found
+def _within(
+    truth: npt.NDArray[np.bool_], score: npt.NDArray[np.float64], frame: Any, resamples: Resamples
+) -> Drawn:
+    """The mean AUC-ROC of the traces that have windows of both kinds."""
+    places = frame.groupby("trace", sort=False).indices
+    each = np.array([auc(truth[mine], score[mine]) for mine in places.values()])
+    cluster = frame["cluster"].to_numpy()[[mine[0] for mine in places.values()]]
+    both = ~np.isnan(each)
+    return resamples.ratio(each[both], np.ones(int(both.sum())), cluster[both])
 
 
 def by_pattern(scored: Scored) -> dict[str, dict[str, Any]]:
-    """Of each pattern's windows against the free ones of its side: AUC-ROC, average precision,
-    how many ``windows`` there are and in how many ``traces``."""
+    """Of each pattern's windows against the free ones of its side, unknown ones with them:
+    AUC-ROC, average precision, how many ``windows`` there are and in how many ``traces``."""
     found: dict[str, dict[str, Any]] = {}
     pattern = scored.frame["pattern"].to_numpy()
     for side in SIDES:
-        rows = scored.clear(side)
+        rows = scored.clear(side, masked=False)
         truth = scored.truth(side)[rows]
         for name in np.unique(pattern[rows][truth]):
             mine = truth & (pattern[rows] == name)
@@ -76,12 +79,11 @@ def by_pattern(scored: Scored) -> dict[str, dict[str, Any]]:
 
 def _against(scored: Scored, side: str, rows: Rows) -> dict[str, Any]:
     truth, score = scored.truth(side)[rows], scored.side(side)[rows].astype(np.float64)
-    trace = scored.frame["trace"].to_numpy()[rows]
     return {
-        "AUC": by_cluster(lambda i: auc(truth[i], score[i]), trace, rounds=PATTERN_ROUNDS),
+        "AUC": auc(truth, score),
         "AP": average_precision(truth, score),
         "windows": int(truth.sum()),
-        "traces": len(np.unique(trace[truth])),
+        "traces": int(scored.frame["trace"].iloc[rows[truth]].nunique()),
     }
 
 
@@ -94,9 +96,9 @@ class Curves:
     precision: npt.NDArray[np.float64]
 
 
-def curves(scored: Scored, side: str) -> Curves | None:
+def curves(scored: Scored, side: str, masked: bool = False) -> Curves | None:
     """At most ``POINTS`` points from the highest score down; None where one kind is missing."""
-    rows = scored.clear(side)
+    rows = scored.clear(side, masked)
     truth, score = scored.truth(side)[rows], scored.side(side)[rows]
     if min(truth.sum(), (~truth).sum()) < LEAST:
         return None

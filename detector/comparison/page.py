@@ -1,143 +1,201 @@
-"""``comparison.json`` as a page in Markdown: every figure with its interval, nothing left out."""
+"""``strangers.json`` as pages: one page of what matters, details beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
 from typing import Any, Final
 
-from detector.comparison.markdown import interval, number, table
+import numpy as np
 
-OURS: Final = "LightGBM"
-SIDES: Final = ("cpu", "gpu")
-SHOWN: Final = 12  # confusions of a test
+from detector.comparison import details, looks, plots
+from detector.comparison.benchmark import CPU, DEVICE
+from detector.comparison.contenders import OURS, TODAY
+from detector.comparison.markdown import interval, number, table
+from detector.comparison.scans import BEFORE
+from detector.errors import DetectorError
+
+LOOKS: Final = "results/looks.md"
+WORST: Final = 6  # patterns that are named least
 Found = Mapping[str, Any]
 
 
-def render(results: Found, extras: Sequence[str] = ()) -> str:
-    """The whole page, with what else lies beside it (``extras.read``)."""
-    parts = [
-        "# Results",
-        "Made by `python -m detector.evaluate experiment=comparison data=FOLDER`. "
-        f"{results['traces']:,} traces, {results['windows']:,} windows. Intervals are 95 % "
-        "bootstraps over whole traces. Windows of which nobody knows whether they are healthy "
-        "count for nothing. Settings were chosen on train and validation (LOG.md).",
-        *_overview(results["tests"]),
-        *extras,
-    ]
-    for name, found in results["tests"].items():
-        parts += [f"## {name[0].upper()}{name[1:]}", *_test(found)]
+def write(results: Found, out: Path) -> list[str]:
+    """All pages and plots; returns the lines of the first."""
+    folder = out / "results"
+    folder.mkdir(parents=True, exist_ok=True)
+    plots.findings(results["findings"], folder / "strangers.png")
+    plots.reliability(results["findings"], folder / "reliability.png")
+    for name, text in details.pages(results).items():
+        (folder / name).write_text(text, "utf-8")
+    text = render(results, looks.count(out / LOOKS))
+    (out / "RESULTS.md").write_text(text, "utf-8")
+    return text.splitlines()
+
+
+def log_look(about: Found, out: Path) -> int:
+    """A line in the log of looks; returns how many it holds."""
+    parts = ("train", "validation", "test", "natural")
+    about = {key: str(about[key]) for key in ("date", "commit", "command")}
+    return looks.add(out / LOOKS, about["date"], about["commit"], about["command"], parts)
+
+
+def render(results: Found, looked: int) -> str:
+    """The first page."""
+    parts = ["# Results", *_head(results), *_findings(results), *_windows(results)]
+    parts += [*_fails(results), *_how(results, looked)]
     return "\n\n".join(parts) + "\n"
 
 
-def _overview(tests: Found) -> Iterator[str]:
-    rows = []
-    for name, found in tests.items():
-        for side in SIDES:
-            mine = found["flaggers"][OURS]["windows"][side]
-            margin = (found.get("margin") or {}).get(side) or {}
-            over = f"{interval(margin.get('by'))} over {margin['over']}" if margin else "–"
-            values = [interval(mine.get(key)) for key in ("AUC", "within", "AP")]
-            rows.append([name, side, *values, over])
-    yield "## Window scores of the flagger"
+def _head(results: Found) -> Iterator[str]:
+    about, traces = results["about"], results["traces"]
+    count = ", ".join(f"{n:,} {origin}" for origin, n in traces.items())
+    programs = sum(map(len, results["folds"]))
     yield (
-        "Within traces: the mean of the AUC-ROC of each trace that has windows of both kinds. What "
-        "merely tells traces apart gets a half there."
+        f"{about['date']} UTC, commit {about['commit']}: `{about['command']}`. {count} traces. "
+        f"Every real trace is scored once, by models that never saw its program ({programs} "
+        f"programs, left out in {len(results['folds'])} groups, with everything made from them). "
+        "95 % intervals by bootstrap over bases and workloads. Faults are labelled with what they "
+        "cost; of a real base nobody knows what else is wrong."
     )
-    heads = ["test", "side", "AUC-ROC", "within traces", "average precision"]
-    yield table([*heads, "AUC above best baseline"], rows)
-    yield "![window AUC-ROC of every flagger in every test](results/tests.png)"
-    yield "## Regions of the flagger"
+
+
+def _findings(results: Found) -> Iterator[str]:
+    yield "## Findings: what a user with an unknown trace sees"
     yield (
-        "Neighbouring windows of one side and pattern are a region, told ones and labelled ones "
-        "alike. Thresholds make at most 0.25 regions of a side in a healthy real trace that was "
-        "learnt from, on average, scored by models that never saw its workload."
+        "Right: the pattern, the place (IoU ≥ 0.3, or half of the label) and the savings (within "
+        "2×) of the label. Precision and recall: findings and problems of 5 % and more. Masked: "
+        "findings where nobody knows what is wrong are left out. Named, new: injected faults "
+        "beside their untouched base. ECE: of the stated confidence."
     )
-    yield _regions(tests)
+    for group in (DEVICE, CPU):
+        if group in results["findings"]:
+            yield f"**{group[0].upper()}{group[1:]}**"
+            yield _finding_table(results["findings"][group])
+    yield "![precision and recall with intervals](results/strangers.png)"
+
+
+def _finding_table(rows: Found) -> str:
+    paired = any(of["paired"] for of in rows.values())
+    heads = ["", "precision", "unmasked", f"{BEFORE} − this", "recall", "wrong / healthy trace"]
+    heads += ["ECE", "named", "new", "within 2×"] if paired else ["ECE"]
+    lines = []
+    for name, of in rows.items():
+        figures = of["masked"]["figures"]
+        margin = (of["product minus this"].get("masked") or {}).get("precision")
+        cells = [interval(figures["precision"]), interval(of["unmasked"]["figures"]["precision"])]
+        cells += [interval(margin), interval(figures["recall"])]
+        cells += [number(figures["wrong_per_healthy"]["value"]), number(figures["ece"]["value"])]
+        if paired:
+            whole = (of["paired"] or {}).get("all") or {}
+            cells += [interval(whole.get(key)) for key in ("named", "new", "within_2x")]
+        lines.append([name, *cells])
+    return table(heads, lines)
+
+
+def _windows(results: Found) -> Iterator[str]:
+    rows = results["windows"].get(DEVICE)
+    if not rows:
+        return
+    yield "## Windows and regions of the same injected traces"
     yield (
-        "Classes: the class head's likeliest of the side, of labelled regions matched at IoU 0.3. "
-        "Where a place has "
-        "several labels of one side, a told class counts as right if it is any of those that cover "
-        "at least half of the time that the told and the labelled region share."
+        "AUC-ROC within traces, unmasked: windows that nobody knows count as healthy. Regions: "
+        f"IoU ≥ 0.3. Last column: average precision of {OURS} (tuned) minus this, both sides."
     )
-    yield _classes(tests)
-
-
-def _regions(tests: Found) -> str:
-    rows = []
-    for name, found in tests.items():
-        r = found["flaggers"][OURS]["regions"]
-        keys = [f"{what} {iou}" for what in ("recall", "precision") for iou in (0.3, 0.5)]
-        alarms = interval(r["alarms per healthy trace"])
-        quiet = f"{r['healthy traces without alarm']} of {r['healthy traces']}"
-        rows.append([name, r["regions"], *(interval(r[key]) for key in keys), alarms, quiet])
-    heads = ["test", "regions", "recall @0.3", "@0.5", "precision @0.3", "@0.5"]
-    return table([*heads, "alarms per healthy trace", "healthy traces without alarm"], rows)
-
-
-def _classes(tests: Found) -> str:
-    rows = []
-    for name, found in tests.items():
-        r = found["flaggers"][OURS]["regions"]
-        keys = ("class accuracy", "class top 3", "class macro F1")
-        matched = f"{r['matched']} ({r['right by another label']})"
-        rows.append([name, matched, *(interval(r[key]) for key in keys)])
-    heads = ["test", "matched regions (right by a second label)"]
-    return table([*heads, "class accuracy", "top 3", "macro F1"], rows)
-
-
-def _test(found: Found) -> Iterator[str]:
-    yield (
-        f"Trained on {found['train traces']:,} traces, measured on {found['test traces']:,} with "
-        f"{found['test windows']:,} windows."
-    )
-    yield _flaggers(found["flaggers"])
-    shown = found.get("plots") or {}
-    if "curves" in shown:
-        yield f"![ROC and precision-recall]({shown['curves']})"
-    ours = found["flaggers"][OURS]
-    extents = [
-        [side, *(number(ours["extent"][side].get(k)) for k in ("every step", "some steps"))]
-        for side in SIDES
-        if ours["extent"][side]
-    ]
-    if extents:
-        yield "Window AUC by where in its trace a fault sits:"
-        yield table(["side", "in every step", "in some steps"], extents)
-    if ours["patterns"]:
-        yield "Windows by main pattern, lowest AUC first:"
-        yield _patterns(ours["patterns"])
-    if confused := [p for p in ours["regions"]["confusion"] if p["true"] != p["told"]]:
-        yield "Classes most often taken for each other, of matched regions:"
-        rows = [[p["true"], p["told"], p["count"]] for p in confused[:SHOWN]]
-        yield table(["true", "told", "regions"], rows)
-    if "confusion" in shown:
-        yield f"[All classes]({shown['confusion']})"
-    if "ablations" in found:
-        yield "Ablations, window AUC:"
-        rows = [
-            [name, *(interval(value[side]) for side in SIDES)]
-            for name, value in found["ablations"].items()
+    lines = []
+    for name, of in rows.items():
+        cells = [
+            interval(of["figures"]["unmasked"].get(f"{side} within")) for side in ("cpu", "gpu")
         ]
-        yield table(["trained with", "cpu", "gpu"], rows)
+        for key in ("recall 0.3", "precision 0.3"):
+            cells += [interval(of["figures"]["masked"].get(key))]
+        cells += [interval(of["figures"]["unmasked"].get("precision 0.3"))]
+        margin = of["ours minus this"].get("unmasked", {})
+        cells += [" / ".join(interval(margin.get(f"{side} AP")) for side in ("cpu", "gpu"))]
+        lines.append([name, *cells])
+    heads = ["", "cpu within", "gpu within", "region recall", "region precision", "unmasked"]
+    yield table([*heads, "AP cpu / gpu"], lines)
 
 
-def _flaggers(flaggers: Found) -> str:
-    rows = [
-        [
-            name,
-            *(interval(f["windows"][s].get(k)) for s in SIDES for k in ("AUC", "within", "AP")),
-            f"{f['fit_s']:.0f}",
-            f"{f['us_per_window']:.1f}",
-        ]
-        for name, f in flaggers.items()
-    ]
-    heads = ["flagger", *(f"{side} {k}" for side in SIDES for k in ("AUC", "within", "AP"))]
-    return table([*heads, "training s", "µs a window"], rows)
+def _fails(results: Found) -> Iterator[str]:
+    rows = results["findings"].get(DEVICE, {})
+    of = rows.get(BEFORE) or rows.get(OURS)
+    if not of:
+        return
+    name = BEFORE if BEFORE in rows else OURS
+    yield "## What fails"
+    kinds = of["masked"]["kinds"]
+    told = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items(), key=lambda k: -k[1]))
+    yield (
+        f"Findings of {name} of 5 % and more on injected traces, by kind: {told or 'none'}. With a "
+        "stated confidence of 0.9 and more "
+        f"{interval(of['masked']['figures']['sure_precision'])} are right."
+    )
+    paired = of["paired"]
+    if paired:
+        patterns = paired["patterns"].items()
+        worst = sorted(patterns, key=lambda item: (item[1]["named"]["value"], item[0]))[:WORST]
+        least = ", ".join(map(_named, worst))
+        yield (
+            f"Faults named least: {least}. Other patterns that rise by 3 % and more: "
+            f"{interval(paired['alarms'])} a trace."
+        )
 
 
-def _patterns(patterns: Found) -> str:
-    ranked = sorted(patterns.items(), key=lambda item: item[1]["AUC"]["value"])
-    rows = [
-        [name, p["windows"], p["traces"], interval(p["AUC"]), number(p["AP"])] for name, p in ranked
-    ]
-    return table(["pattern", "windows", "traces", "AUC-ROC", "average precision"], rows)
+def _named(item: tuple[str, Found]) -> str:
+    pattern, row = item
+    return f"{pattern} {round(row['named']['value'] * row['faults'])}/{row['faults']}"
+
+
+def _how(results: Found, looked: int) -> Iterator[str]:
+    settings = results["settings"]
+    yield "## How to read it"
+    yield (
+        f"Rows with settings got {settings['trials']} trials each on the validation part, whose "
+        "programs are in the tables, too ([without them](results/findings.md)). By validation "
+        f"alone {results['ships']} scores windows best. {TODAY}: thresholds and calibration of "
+        f"what ships. {BEFORE}'s judge learnt from {settings['judge_texts']:,} texts for "
+        f"{settings['judge_epochs']} epochs, less than the one that ships, and models from "
+        f"{settings['train_windows']:,} windows at most. {100 * settings['scanned']:.0f} % of the "
+        "injected traces were scanned, and all bases. Rows beside it have no judge: a flagged "
+        "window's likeliest pattern, priced by its claim."
+    )
+    yield (
+        f"The test data were looked at {looked} times ([log](results/looks.md)). Details: "
+        "[findings](results/findings.md), [windows and regions](results/windows.md), "
+        "[ablations](results/ablations.md), [settings](results/settings.md). How each figure may "
+        "still flatter: [card](dataset/card.md#how-the-figures-may-flatter)."
+    )
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def keep(results: Found, file: Path) -> None:
+    """Write what was measured."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(plain(results), indent=1) + "\n", "utf-8")
+
+
+def kept(file: Path) -> dict[str, Any]:
+    """What was measured before. Raises DetectorError."""
+    try:
+        found: dict[str, Any] = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise DetectorError(f"{file}: nothing measured to write a page of ({error})") from error
+    return found
+
+
+def plain(value: Any) -> Any:
+    """For JSON: dataclasses as objects, undefined numbers as null."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if isinstance(value, float | np.floating):
+        return None if np.isnan(value) else round(float(value), 5)
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,148 +1,185 @@
-"""What is measured of the regions that a flagger tells: found or not, named rightly or not."""
+"""What is measured of the regions that a flagger predicts: right or not, named rightly or not.
+
+Predicted regions are runs of neighbouring flagged windows, labelled ones runs of neighbouring
+labelled windows; neither is cut where nobody knows what is wrong. A predicted region that matches
+nothing is wrong. Masked figures ignore it where more than half of its time is unknown and it
+overlaps no labelled region of its trace, of either side: what overlaps a label is not unknown.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from detector.comparison.resample import NAN, Drawn, Resamples
 from detector.comparison.scored import Run, Scored, matches
 from detector.flagger.training import SIDES
-from detector.metrics import Estimate, by_cluster
 from detector.region import OF_SIDE
 from detector.taxonomy import CLASSES
 
 LOOSE, TIGHT = 0.3, 0.5  # IoU
 HALF: Final = 0.5  # of a span: the least that another label of it must cover to count as well
-ROUNDS: Final = 300
-Rows = npt.NDArray[np.int64]
+MOSTLY: Final = 0.5  # of a region's time: unknown from here on
+_LIMITS: Final = (LOOSE, TIGHT)
 
 
 @dataclass(frozen=True)
 class Named:
     """A labelled region that was found: its main pattern, all that count as right there, and the
-    likeliest three that the flagger tells (of ``CLASSES``)."""
+    pattern that the flagger predicts (of ``CLASSES``)."""
 
-    trace: str
+    cluster: str
     main: int
     right: frozenset[int]
-    told: tuple[int, ...]
+    predicted: int
 
     @property
-    def truth(self) -> int:
-        """The label that the told class is held against: itself where it is one of them."""
-        return self.told[0] if self.told[0] in self.right else self.main
+    def actual(self) -> int:
+        """The label that the prediction is compared with: itself where it is one of them."""
+        return self.predicted if self.predicted in self.right else self.main
 
 
-def region_figures(scored: Scored, limits: dict[str, float]) -> dict[str, Any]:
-    """Recall and precision of regions, classes of the matched ones, alarms in healthy traces."""
-    trace = scored.frame["trace"].to_numpy()
-    true = {side: scored.true_runs(side) for side in SIDES}
-    told = {side: scored.told_runs(side, limits[side]) for side in SIDES}
-    found = [(s, *match) for s in SIDES for match in matches(true[s], told[s], trace)]
-    met = [match for s in SIDES for match in matches(told[s], true[s], trace)]
-    named = [
-        name
-        for side, run, best, iou in found
-        if best is not None and iou >= LOOSE and (name := _named(scored, side, run, best))
-    ]
-    return {
-        "regions": len(found),
-        **_shares("recall", [(trace[run.first], iou) for _, run, _, iou in found]),
-        **_shares("precision", [(trace[run.first], iou) for run, _, iou in met]),
-        **_alarms(scored, [run for runs in told.values() for run in runs]),
-        **class_figures(named),
-        "confusion": confusion(named),
-    }
+@dataclass(frozen=True)
+class Fit:
+    """A region, how well the best one of the other kind fits (IoU), and whether its place is
+    unknown."""
+
+    cluster: str
+    iou: float
+    unknown: bool = False
 
 
-def _shares(what: str, fits: Sequence[tuple[str, float]]) -> dict[str, Estimate]:
+def region_figures(
+    scored: Scored, resamples: Resamples, masked: bool
+) -> tuple[dict[str, Drawn], dict[str, int]]:
+    """Recall and precision of regions, alarms a healthy trace, classes of the matched ones; and
+    how many there are of what."""
+    recalled, found = _both_sides(scored)
+    counted = [fit for fit in found if not (masked and fit.unknown)]
+    named = _names(scored)
+    figures = _shares("recall", recalled, resamples) | _shares("precision", counted, resamples)
+    alarms, healthy = _alarms(scored, resamples)
+    counts = {"labelled": len(recalled), "predicted": len(counted), "matched": len(named)}
+    figures |= {"alarms per healthy trace": alarms, **class_figures(named, resamples)}
+    return figures, {**counts, "healthy traces": healthy}
+
+
+def _both_sides(scored: Scored) -> tuple[list[Fit], list[Fit]]:
+    """Labelled regions and predicted ones, each with its best match of the same side."""
+    trace, cluster = (scored.frame[key].to_numpy() for key in ("trace", "cluster"))
+    actual = {side: scored.actual(side) for side in SIDES}
+    labelled = [run for runs in actual.values() for run in runs]
+    recalled: list[Fit] = []
+    found: list[Fit] = []
+    for side in SIDES:
+        predicted = scored.predicted(side)
+        for run, _, iou in matches(actual[side], predicted, trace):
+            recalled.append(Fit(str(cluster[run.first]), iou))
+        overlapping = _overlapping(predicted, labelled, trace)
+        for (run, _, iou), overlaps in zip(
+            matches(predicted, actual[side], trace), overlapping, strict=True
+        ):
+            unknown = not overlaps and scored.unknown_share(side, run) > MOSTLY
+            found.append(Fit(str(cluster[run.first]), iou, unknown))
+    return recalled, found
+
+
+def _overlapping(
+    runs: Sequence[Run], others: Sequence[Run], trace: npt.NDArray[np.object_]
+) -> list[bool]:
+    """Which runs share time with any of the others of their trace."""
+    by_trace: dict[str, list[Run]] = {}
+    for other in others:
+        by_trace.setdefault(trace[other.first], []).append(other)
+    return [any(run.shared(o) > 0 for o in by_trace.get(trace[run.first], [])) for run in runs]
+
+
+def _shares(what: str, fits: Sequence[Fit], resamples: Resamples) -> dict[str, Drawn]:
     """How many of these regions fit one of the other kind, for each limit of IoU."""
-    trace = np.array([name for name, _ in fits], object)
-    iou = np.array([value for _, value in fits])
-    return {f"{what} {x}": _estimate(lambda i, x=x: _mean(iou[i] >= x), trace) for x in _LIMITS}  # type: ignore[misc]
+    cluster = np.array([fit.cluster for fit in fits], object)
+    iou = np.array([fit.iou for fit in fits], np.float64)
+    ones = np.ones(len(fits))
+    return {f"{what} {x}": resamples.ratio(iou >= x, ones, cluster) for x in _LIMITS}
 
 
-_LIMITS: Final = (LOOSE, TIGHT)
+def _alarms(scored: Scored, resamples: Resamples) -> tuple[Drawn, int]:
+    """Predicted regions a trace that somebody vouches for, and how many such traces there are."""
+    frame = scored.frame
+    healthy = frame.loc[frame["healthy"].to_numpy(bool), ["trace", "cluster"]].drop_duplicates()
+    runs = [run for side in SIDES for run in scored.predicted(side)]
+    count = Counter(map(scored.trace_of, runs))
+    alarms = np.array([count[name] for name in healthy["trace"]], np.float64)
+    whole = np.ones(len(healthy))
+    return resamples.ratio(alarms, whole, healthy["cluster"].to_numpy()), len(healthy)
 
 
-def _alarms(scored: Scored, told: Sequence[Run]) -> dict[str, Any]:
-    """Told regions in traces without a fault."""
-    healthy = (scored.frame["quality"] == "good").to_numpy()
-    names = scored.frame["trace"].to_numpy()
-    traces = np.unique(names[healthy])
-    count = Counter(names[run.first] for run in told)
-    alarms = np.array([count[name] for name in traces], float)
-    return {
-        "alarms per healthy trace": _estimate(lambda i: _mean(alarms[i]), traces),
-        "healthy traces": len(traces),
-        "healthy traces without alarm": int((alarms == 0).sum()),
-    }
+def region_f1(scored: Scored, side: str) -> float:
+    """F1 of a side's unmasked recall and precision at IoU 0.3; 0 where nothing is right."""
+    trace = scored.frame["trace"].to_numpy()
+    actual, predicted = scored.actual(side), scored.predicted(side)
+    hits = [
+        sum(iou >= LOOSE for _, _, iou in matches(one, other, trace)) / max(1, len(one))
+        for one, other in ((actual, predicted), (predicted, actual))
+    ]
+    return 2 * hits[0] * hits[1] / max(sum(hits), 1e-9)
 
 
 # -- classes ---------------------------------------------------------------------------------------
 
 
-def _named(scored: Scored, side: str, run: Run, best: Run) -> Named | None:
-    """None where no label of that side is known."""
-    if run.pattern < 0:
-        return None
-    shared = max(run.first, best.first), min(run.last, best.last)
-    also = {k for k, share in scored.shares(side, *shared).items() if share >= HALF}
-    right = frozenset({run.pattern, *also})
-    return Named(scored.trace_of(run), run.pattern, right, _order(scored, side, best))
+def _names(scored: Scored) -> list[Named]:
+    """Labelled regions that a predicted one fits, with what it is called."""
+    trace, cluster = (scored.frame[key].to_numpy() for key in ("trace", "cluster"))
+    found = []
+    for side in SIDES:
+        predicted = scored.predicted(side)
+        for run, best, iou in matches(scored.actual(side), predicted, trace):
+            main = scored.pattern(side, run)
+            if best is None or iou < LOOSE or main is None:
+                continue
+            shared = max(run.first, best.first), min(run.last, best.last)
+            also = {k for k, share in scored.shares(side, *shared).items() if share >= HALF}
+            right = frozenset({main, *also})
+            found.append(Named(str(cluster[run.first]), main, right, class_of(scored, side, best)))
+    return found
 
 
-def _order(scored: Scored, side: str, told: Run) -> tuple[int, ...]:
-    """The three likeliest patterns of its side, by the mean over a told region's windows."""
-    mean = scored.scores.classes[told.first : told.last + 1].mean(axis=0)
-    mean = np.where(OF_SIDE[side], mean, -1)
-    return tuple(int(k) for k in np.argsort(-mean, kind="stable")[:3])
+def class_of(scored: Scored, side: str, run: Run) -> int:
+    """The likeliest pattern of the side, by the mean over a predicted region's windows."""
+    mean = scored.scores.classes[run.first : run.last + 1].mean(axis=0)
+    return int(np.argmax(np.where(OF_SIDE[side], mean, -1)))
 
 
-def class_figures(named: Sequence[Named]) -> dict[str, Any]:
-    """Accuracy, top 3 and macro F1 of the classes; a told class counts as right where it is any
-    label of that side over half of the shared span."""
-    trace = np.array([n.trace for n in named], object)
-    truth = np.array([n.truth for n in named], np.int64)
-    told = np.array([n.told[0] for n in named], np.int64)
-    near = np.array([bool(n.right.intersection(n.told)) for n in named])
+def class_figures(named: Sequence[Named], resamples: Resamples) -> dict[str, Drawn]:
+    """Accuracy and macro F1 of the classes; a prediction counts as right where it is any label of
+    that side over half of the shared span."""
+    cluster = np.array([n.cluster for n in named], object)
+    actual = np.array([n.actual for n in named], np.int64)
+    predicted = np.array([n.predicted for n in named], np.int64)
+    at = resamples.places(cluster)
+
+    def macro_f1(counts: npt.NDArray[np.int64]) -> float:
+        weight = counts[at].astype(np.float64)
+        sizes = [np.bincount(k, weight, len(CLASSES)) for k in (actual, predicted)]
+        hits = np.bincount(actual, weight * (actual == predicted), len(CLASSES))
+        there = sizes[0] > 0
+        return (
+            float((2 * hits / (sizes[0] + sizes[1] + ~there))[there].mean()) if any(there) else NAN
+        )
+
     return {
-        "matched": len(named),
-        "right by another label": int((told != [n.main for n in named])[told == truth].sum())
-        if named
-        else 0,
-        "class accuracy": _estimate(lambda i: _mean(told[i] == truth[i]), trace),
-        "class top 3": _estimate(lambda i: _mean(near[i]), trace),
-        "class macro F1": _estimate(lambda i: _macro_f1(truth[i], told[i]), trace),
+        "class accuracy": resamples.ratio(actual == predicted, np.ones(len(named)), cluster),
+        "class macro F1": resamples.drawn(macro_f1),
     }
 
 
-def confusion(named: Sequence[Named]) -> list[dict[str, Any]]:
-    """How often which class was told of which, the most frequent first."""
-    count = Counter((CLASSES[n.truth], CLASSES[n.told[0]]) for n in named)
+def confusion(scored: Scored) -> list[dict[str, Any]]:
+    """How often which class was predicted for which, the most frequent first."""
+    count = Counter((CLASSES[n.actual], CLASSES[n.predicted]) for n in _names(scored))
     ranked = sorted(count.items(), key=lambda item: (-item[1], item[0]))
-    return [{"true": true, "told": told, "count": n} for (true, told), n in ranked]
-
-
-def _macro_f1(truth: Rows, told: Rows) -> float:
-    """Mean F1 over the patterns that occur."""
-    values = []
-    for k in np.unique(truth):
-        hit = int(((truth == k) & (told == k)).sum())
-        values.append(2 * hit / (int((truth == k).sum()) + int((told == k).sum())))
-    return _mean(np.array(values))
-
-
-def _estimate(metric: Callable[[Rows], float], trace: npt.NDArray[Any]) -> Estimate:
-    if not len(trace):
-        return Estimate(*[float("nan")] * 3)
-    return by_cluster(metric, trace, rounds=ROUNDS)
-
-
-def _mean(values: npt.NDArray[Any]) -> float:
-    return float(values.mean()) if len(values) else float("nan")
+    return [{"actual": a, "predicted": p, "count": n} for (a, p), n in ranked]

@@ -1,257 +1,247 @@
-"""Train every flagger on each split, measure, and write it down."""
+"""The one evaluation: every contender on programs that it never saw, and the page of it."""
 
 from __future__ import annotations
 
-import json
+import logging
+import shlex
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from detector.comparison import extras, figures, page, plots, regions
-from detector.comparison.ablations import plans
-from detector.comparison.labelled import Labelled
+from detector.comparison import ablations, findings, page, scans, work
+from detector.comparison.benchmark import GROUPS, Benchmark
+from detector.comparison.contenders import OURS, ROWS, TODAY, Contenders
+from detector.comparison.figures import all_figures, by_pattern
+from detector.comparison.product import Recipe
+from detector.comparison.resample import Drawn, Resamples
 from detector.comparison.scored import Scored
-from detector.errors import DetectorError
-from detector.experiment import table
-from detector.features import COLUMNS
-from detector.flagger import Flagger, Scores
-from detector.flagger.lightgbm import HEADS
-from detector.flagger.rivals import BASELINES, NAMES, rival
-from detector.flagger.training import INSIDE, SIDES, Training, fit, limits_of, matrix
-from detector.taxonomy import CLASSES
+from detector.comparison.strangers import of_rows, together
+from detector.comparison.tuning import Tuned
+from detector.comparison.work import Plan, Trial, Turn, each
+from detector.errors import ConfigError, DetectorError
+from detector.experiment.record import code
+from detector.scoring import read_truths
 
 if TYPE_CHECKING:
     import pandas as pd
 
-OURS: Final = "LightGBM"
-# Beside the page in ``out``: the plots, and what the scripts and a person add to the page.
-BESIDE: Final = "results"
-EVERYTHING: Final = ("train", "validation", "test", "natural", "excluded")
-LEARNT: Final = ("train", "validation")
-# What is measured: the name of the test, the split scheme, its part.
-TESTS: Final = (
-    ("in distribution", "split", "test"),
-    ("unseen device", "unseen_device", "test"),
-    ("unseen workload", "unseen_workload", "test"),
-    ("unseen origin: recorded", "unseen_recorded", "test"),
-    ("unseen origin: injected", "unseen_injected", "test"),
-    ("natural", "unseen_natural", "test"),
-)
-
-
-class Trees:
-    """LightGBM's heads, as trained here, behind the flagger's contract.
-
-    ``columns``: the features that it may see; ``heads``: those to train, without the classes' head
-    all classes are equally likely.
-    """
-
-    name = OURS
-
-    def __init__(
-        self,
-        frame: pd.DataFrame,
-        settings: Training,
-        columns: Sequence[str] = COLUMNS,
-        heads: Sequence[str] = HEADS,
-    ):
-        self.threshold = dict.fromkeys(SIDES, 0.0)  # each window is asked for its class
-        self._heads = fit(frame, settings, heads, columns)
-
-    def score(self, matrix: Any) -> Scores:
-        """See ``Flagger``."""
-        seen = self._heads.seen(matrix)
-        cpu, gpu = (self._heads.raw(side, seen).astype(np.float32) for side in SIDES)
-        return Scores(cpu, gpu, self._heads.classes(seen, np.ones(len(seen), np.bool_)))
-
-    def drivers(self, matrix: Any, side: str) -> list[tuple[str, ...]]:
-        """Not asked for here."""
-        return [()] * len(matrix)
-
-    def contributions(self, matrix: Any, side: str) -> Any:
-        """Each feature's part in the raw scores (SHAP values, log odds), [windows, COLUMNS]."""
-        whole = np.zeros((len(matrix), len(COLUMNS)))
-        places = [COLUMNS.index(column) for column in self._heads.columns]
-        whole[:, places] = self._heads.contributions(side, self._heads.seen(matrix))
-        return whole
+LOG: Final = logging.getLogger(__name__)
+FILE: Final = "strangers.json"
 
 
 @dataclass(frozen=True)
-class ComparisonExperiment:
-    """``rivals``: names of ``detector.flagger.rivals``; ``tests``: names of ``TESTS``;
-    ``page_only``: write the page anew from what ``out`` holds."""
+class StrangersExperiment:
+    """``same``: by the beginning of a workload's name the program that it is a version of;
+    ``rows``: names of ``contenders.ROWS``; ``folds``: groups of programs that are left out;
+    ``trials``: settings tried for each row that has any; ``trial_windows``, ``ablation_windows``:
+    that a trial, and a model of an ablation, learns from at most; ``train_windows``: any other;
+    ``with_product``: train and scan with today's product, too; ``scanned``: the share of the
+    injected traces that are scanned, untouched bases always; ``page_only``: write the pages anew
+    from what ``out`` holds."""
 
-    settings: Training = field(default_factory=Training)
-    rivals: tuple[str, ...] = NAMES
-    tests: tuple[str, ...] = tuple(name for name, *_ in TESTS)
+    recipe: Recipe = field(default_factory=Recipe)
+    same: dict[str, str] = field(default_factory=dict)
+    rows: tuple[str, ...] = ROWS
+    folds: int = 4
+    trials: int = 20
+    trial_windows: int = 10_000
+    train_windows: int = 1_000_000
     ablations: bool = True
+    ablation_windows: int = 20_000
+    with_product: bool = True
+    scanned: float = 1.0
+    workers: int = 2
     page_only: bool = False
 
     def train(self, data: Path, out: Path) -> list[str]:
         """There is nothing to ship."""
-        raise DetectorError("experiment=comparison has nothing to train: use detector.evaluate")
+        raise DetectorError("experiment=strangers has nothing to train: use detector.evaluate")
 
     def evaluate(self, data: Path, out: Path) -> list[str]:
-        """All tests; writes ``comparison.json``, ``RESULTS.md`` and its plots into ``out``."""
-        extras.read(out / BESIDE)  # what does not fit shall be said before an hour of training
+        """Everything; writes ``strangers.json``, ``RESULTS.md``, ``results/`` with the details and
+        a line in the log of looks into ``out``. Raises ConfigError for a row of no such name."""
+        if unknown := set(self.rows) - set(ROWS):
+            raise ConfigError(f"rows: no {', '.join(sorted(unknown))}, only {', '.join(ROWS)}")
         if not self.page_only:
-            self._measure(data, out)
-        text = page.render(_kept(out / "comparison.json"), extras.read(out / BESIDE))
-        (out / "RESULTS.md").write_text(text)
-        return [*text.splitlines(), f"-> {out / 'RESULTS.md'}"]
+            results = self._measure(data)
+            results |= {"about": _about(data), "settings": _settings(self)}
+            page.keep(results, out / FILE)
+            page.log_look(results["about"], out)
+        lines = page.write(page.kept(out / FILE), out)
+        return [*lines, f"-> {out / 'RESULTS.md'}"]
 
-    def _measure(self, data: Path, out: Path) -> None:
-        windows, parts = windows_of(data)
-        labels = labels_of(data)
-        results: dict[str, Any] = {"windows": len(windows), "tests": {}}
-        results["traces"] = windows["trace"].nunique()
-        (out / BESIDE).mkdir(parents=True, exist_ok=True)
-        for name, scheme, part in TESTS:
-            if name not in self.tests or scheme not in parts:
-                continue
-            split = windows["trace"].map(parts[scheme])
-            if not (split == part).any() or not (split == "train").any():
-                continue
-            found, scored = self._test(windows, split, part, labels)
-            if name == "in distribution" and self.ablations:
-                found["ablations"] = self._ablations(windows, split, part)
-            results["tests"][name] = found
-            found["plots"] = _drawn(name, found, scored, out)
-            plots.bars(results["tests"], out / BESIDE / "tests.png")
-            (out / "comparison.json").write_text(json.dumps(_plain(results), indent=1) + "\n")
-
-    def _test(
-        self, windows: pd.DataFrame, split: pd.Series[str], part: str, labels: Labelled | None
-    ) -> tuple[dict[str, Any], dict[str, Scored]]:
-        learnt, test = windows[split.isin(LEARNT)], windows[split == part]
-        found: dict[str, Any] = {
-            "train traces": learnt["trace"].nunique(),
-            "test traces": test["trace"].nunique(),
-            "test windows": len(test),
-            "flaggers": {},
+    def _measure(self, folder: Path) -> dict[str, Any]:
+        clock, plan = Clock(), self._plan(folder)
+        data = work.read(plan)
+        tuned = self._tuned(plan)
+        clock.lap("tuning")
+        with tempfile.TemporaryDirectory(prefix="strangers-") as models:
+            scored = self._scored(plan, tuned, Path(models))
+            clock.lap("folds")
+            found = self._findings(plan, scored, Path(models))
+        clock.lap("scans")
+        results = {
+            "traces": {o: int(n) for o, n in _traces(data.windows).items()},
+            "folds": [list(fold.programs) for fold in work.cut(plan)],
+            "tuning": {name: asdict(t) for name, t in tuned.items()},
+            "ships": max(tuned, key=lambda name: tuned[name].value),
+            "windows": {name: _windows(data, scored, group) for name, group in GROUPS.items()},
+            "patterns": by_pattern(scored.get(TODAY, next(iter(scored.values())))),
+            "findings": found,
         }
-        scored: dict[str, Scored] = {}
-        for name, make in self._flaggers(learnt).items():
-            begun = time.perf_counter()
-            flagger = make()
-            fitted = time.perf_counter()
-            scored[name] = scored_by(flagger, test, labels)
-            figure = {
-                "fit_s": fitted - begun,
-                "us_per_window": 1e6 * (time.perf_counter() - fitted) / max(1, len(test)),
-                "windows": {s: figures.window_figures(scored[name], s) for s in SIDES},
-            }
-            if name == OURS:
-                limits = limits_of(learnt, self.settings)
-                figure |= {
-                    "thresholds": limits,
-                    "regions": regions.region_figures(scored[name], limits),
-                    "extent": {s: figures.by_extent(scored[name], s) for s in SIDES},
-                    "patterns": figures.by_pattern(scored[name]),
-                }
-            found["flaggers"][name] = figure
-        found["margin"] = {s: _margin(scored, found["flaggers"], s) for s in SIDES}
-        return found, scored
+        clock.lap("figures")
+        results["ablations"] = self._ablated(plan) if self.ablations else {}
+        clock.lap("ablations")
+        return {**results, "seconds": clock.laps}
 
-    def _flaggers(self, train: pd.DataFrame) -> dict[str, Callable[[], Flagger]]:
-        seed = self.settings.seed
-        made: dict[str, Callable[[], Flagger]] = {OURS: lambda: Trees(train, self.settings)}
-        for name in self.rivals:
-            made[name] = lambda name=name: rival(name)(train, seed)  # type: ignore[misc]
-        return made
+    def _plan(self, data: Path) -> Plan:
+        """What the pieces of the work need to know."""
+        mine = {f.name: getattr(self, f.name) for f in fields(Plan)[2:]}
+        return Plan(data, tuple(self.same.items()), **mine)
 
-    def _ablations(
-        self, windows: pd.DataFrame, split: pd.Series[str], part: str
-    ) -> dict[str, dict[str, Any]]:
-        """Without a kind of feature, an origin, or some of the data; window AUC by side."""
-        learnt, test = windows[split.isin(LEARNT)], windows[split == part]
-        found = {}
-        for name, (rows, columns) in plans(learnt, self.settings.seed).items():
-            if rows["cpu"].max() >= INSIDE and rows["gpu"].max() >= INSIDE:
-                scored = scored_by(Trees(rows, self.settings, columns, SIDES), test)
-                found[name] = {s: figures.window_figures(scored, s).get("AUC") for s in SIDES}
-        return found
+    def _tuned(self, plan: Plan) -> dict[str, Tuned]:
+        """By row, the settings that the validation part chooses."""
+        jobs = [Trial(plan, name) for name in reversed(self.rows)]  # the longest first
+        found = dict(zip(reversed(self.rows), each(work.choose, jobs, self.workers), strict=True))
+        return {name: found[name] for name in self.rows}
+
+    def _scored(self, plan: Plan, tuned: Mapping[str, Tuned], models: Path) -> dict[str, Scored]:
+        """By row the real traces as their fold scores them."""
+        chosen = {name: t.settings for name, t in tuned.items()}
+        contenders = Contenders(self.recipe.flagger, chosen)
+        rows = [*self.rows, *([TODAY] if self.with_product else [])]
+        numbers = range(len(work.cut(plan)))
+        jobs = [
+            Turn(plan, name, k, contenders, models / str(k)) for name in rows[::-1] for k in numbers
+        ]
+        found = dict(
+            zip([(j.name, j.fold) for j in jobs], each(work.take, jobs, self.workers), strict=True)
+        )
+        data = work.read(plan)
+        return {
+            name: together(work.rows_of([found[name, k] for k in numbers], plan), data)
+            for name in rows
+        }
+
+    def _findings(self, plan: Plan, scored: Mapping[str, Scored], models: Path) -> dict[str, Any]:
+        """Of all contenders, on the traces of all folds."""
+        data, cut = work.read(plan), work.cut(plan)
+        suspected = {
+            name: scans.suspicions(one) for name, one in scored.items() if name != "constant"
+        }
+        frame = next(iter(scored.values())).frame
+        names = set(scan_sample(data, self.scanned, self.recipe.flagger.seed))
+        if scans.CLAIMS in suspected:
+            suspected[scans.CLAIMS] = scans.claims(frame)
+        jobs = [
+            scans.Job(
+                str(name),
+                data.data / data.files[str(name)],
+                models / str(k) if self.with_product else None,
+                {row: of[str(name)] for row, of in suspected.items()},
+            )
+            for k, fold in enumerate(cut)
+            for name in data.windows["trace"][fold.test].unique()
+            if name in names
+        ]
+        found = list(each(scans.scan_one, jobs, self.workers))
+        rows = {
+            row: {job.trace: f[row] for job, f in zip(jobs, found, strict=True)} for row in found[0]
+        }
+        truths = read_truths(data.data)
+        if "constant" in scored:
+            rows = {"constant": findings.constant_rows(truths, data, cut), **rows}
+        groups = {name: data.members(group) for name, group in GROUPS.items()}
+        return findings.measure(truths, rows, groups)
+
+    def _ablated(self, plan: Plan) -> dict[str, Any]:
+        """By ablation: figures on programs never seen, and on known ones."""
+        names = list(ablations.plans())
+        found = each(work.ablate, [Trial(plan, name) for name in names], self.workers)
+        return {name: of for name, of in zip(names, found, strict=True) if of}
 
 
-def windows_of(data: Path) -> tuple[pd.DataFrame, dict[str, dict[str, str]]]:
-    """All windows by trace and time, and by scheme the part of each trace."""
-    windows, traces = table(data, "windows", EVERYTHING), table(data, "traces", EVERYTHING)
-    windows = windows.merge(traces[["trace", "extent"]], on="trace", how="left")
-    windows = windows.sort_values(["trace", "start_us"], kind="stable").reset_index(drop=True)
-    schemes = [c for c in traces.columns if c == "split" or c.startswith("unseen_")]
-    return windows, {s: dict(zip(traces["trace"], traces[s], strict=True)) for s in schemes}
-
-
-def labels_of(data: Path) -> Labelled | None:
-    """All labels of the benchmark; None where it has no table of them."""
-    try:
-        return Labelled(table(data, "regions", EVERYTHING))
-    except DetectorError:
-        return None
-
-
-def scored_by(flagger: Flagger, frame: pd.DataFrame, labels: Labelled | None = None) -> Scored:
-    """Each trace on its own, as a scan would."""
-    rows = matrix(frame)
-    if isinstance(flagger, Trees):
-        return Scored(frame.reset_index(drop=True), flagger.score(rows), labels)
-    breaks = np.flatnonzero((frame["trace"] != frame["trace"].shift()).to_numpy())[1:]
-    parts = [flagger.score(part) for part in np.split(rows, breaks)]
-    joined = Scores(
-        np.concatenate([p.cpu for p in parts]),
-        np.concatenate([p.gpu for p in parts]),
-        np.concatenate([p.classes for p in parts]).reshape(-1, len(CLASSES)),
+def scan_sample(data: Benchmark, share: float, seed: int) -> list[str]:
+    """The traces to scan: of the faulty injected ones a share, all others."""
+    about = data.windows.groupby("trace", sort=True).agg(
+        origin=("origin", "first"), quality=("quality", "first")
     )
-    return Scored(frame.reset_index(drop=True), joined, labels)
+    few = about.index[(about["origin"] == "injected") & (about["quality"] == "bad")]
+    order = np.random.default_rng(seed).permutation(len(few))
+    left_out = set(few[order[round(share * len(few)) :]])
+    return [str(name) for name in about.index if name not in left_out]
 
 
-def _drawn(
-    name: str, found: dict[str, Any], scored: dict[str, Scored], out: Path
-) -> dict[str, str]:
-    """The plots of a test, by what they show; paths relative to the page."""
-    slug = "-".join(name.replace(":", "").split())
-    made = {"curves": f"{BESIDE}/curves-{slug}.png", "confusion": f"{BESIDE}/classes-{slug}.png"}
-    plots.curves(name, scored, out / made["curves"])
-    pairs = found["flaggers"][OURS]["regions"]["confusion"]
-    if not plots.confusion(name, pairs, out / made["confusion"]):
-        del made["confusion"]
-    return made
+class Clock:
+    """Seconds by stage."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        """What went by since the last lap."""
+        now = time.perf_counter()
+        self.laps[name], self._last = now - self._last, now
+        LOG.info("%s: %.0f s", name, self.laps[name])
 
 
-def _kept(file: Path) -> dict[str, Any]:
-    """What was measured before. Raises DetectorError."""
-    try:
-        kept: dict[str, Any] = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        raise DetectorError(f"{file}: no comparison to write a page of ({error})") from error
-    return kept
+def _windows(data: Benchmark, scored: Mapping[str, Scored], group: Any) -> dict[str, Any]:
+    """Window and region figures of a group by row, and by how much ours exceed the others'."""
+    names = data.members(group)
+    found: dict[str, Any] = {}
+    for row, one in scored.items():
+        mine = of_rows(one, one.frame["trace"].isin(names).to_numpy())
+        if mine.frame.empty:
+            return {}
+        resamples = Resamples.of(mine.frame["cluster"].to_numpy())
+        found[row] = all_figures(mine, resamples)
+    ours = found[OURS]["figures"] if OURS in found else {}
+    return {row: _compared(of, ours) for row, of in found.items()}
 
 
-def _margin(scored: dict[str, Scored], found: dict[str, Any], side: str) -> dict[str, Any] | None:
-    """Over the best of the baselines on this side."""
-    level = {
-        name: found[name]["windows"][side]["AUC"].value
-        for name in scored
-        if name in BASELINES and found[name]["windows"][side]
+def _compared(of: Mapping[str, Any], ours: Mapping[str, Mapping[str, Drawn]]) -> dict[str, Any]:
+    """Figures as estimates, with ours − theirs on the same resamples."""
+    figures = {w: {k: d.estimate for k, d in one.items()} for w, one in of["figures"].items()}
+    margins = {
+        way: {k: (ours[way][k] - d).estimate for k, d in one.items() if k in ours.get(way, {})}
+        for way, one in of["figures"].items()
     }
-    if not level:
-        return None
-    best = max(level, key=lambda name: level[name])
-    return {"over": best, "by": figures.margin(scored[OURS], scored[best], side)}
+    return {"figures": figures, "ours minus this": margins, "counts": of["counts"]}
 
 
-def _plain(value: Any) -> Any:
-    """For JSON: dataclasses as objects, undefined numbers as null."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return _plain(asdict(value))
-    if isinstance(value, dict):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, (float, np.floating)):
-        return None if np.isnan(value) else round(float(value), 5)
-    return int(value) if isinstance(value, np.integer) else value
+def _traces(windows: pd.DataFrame) -> Mapping[str, int]:
+    found: Mapping[str, int] = windows.groupby("origin")["trace"].nunique().to_dict()
+    return found
+
+
+def _about(data: Path) -> dict[str, str]:
+    """Of the run: when, which code, which command, which data."""
+    commit = code()["commit"] or "unknown"
+    command = shlex.join(["python", "-m", "detector.evaluate", *map(_without_folder, sys.argv[1:])])
+    return {
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M"),
+        "commit": commit[:12],
+        "command": command,
+        "data": data.name,
+    }
+
+
+def _without_folder(word: str) -> str:
+    """An override whose path has lost its folders: they say nothing to others."""
+    key, equals, value = word.partition("=")
+    return f"{key}{equals}{Path(value).name}" if "/" in value else word
+
+
+def _settings(of: StrangersExperiment) -> dict[str, Any]:
+    keys = ("folds", "trials", "trial_windows", "train_windows", "ablation_windows", "scanned")
+    judge = of.recipe.judge.settings.get("epochs", "all")
+    found: dict[str, Any] = {key: getattr(of, key) for key in keys}
+    return {**found, "judge_texts": of.recipe.judge_texts, "judge_epochs": judge}

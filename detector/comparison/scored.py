@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -31,33 +31,42 @@ class Run:
     last: int
     start: float
     end: float
-    pattern: int  # of CLASSES
 
     def iou(self, other: Run) -> float:
         """Shared time over joint time."""
-        shared = min(self.end, other.end) - max(self.start, other.start)
+        shared = self.shared(other)
         joint = max(self.end, other.end) - min(self.start, other.start)
-        return max(shared, 0.0) / joint if joint > 0 else 0.0
+        return shared / joint if joint > 0 else 0.0
+
+    def shared(self, other: Run) -> float:
+        """Shared time, µs."""
+        return max(min(self.end, other.end) - max(self.start, other.start), 0.0)
 
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """Windows sorted by trace and time, with their scores; ``labels`` where a place may have
-    several. ``extent`` of the frame: of the trace's fault."""
+    """Windows sorted by trace and time, with their scores.
+
+    ``flagged``: by side, which windows reach the flagger's threshold. ``labels``: for places that
+    have several. The frame has ``cluster``, the unit of the bootstrap, and ``healthy``, whether
+    somebody vouches for the whole trace.
+    """
 
     frame: pd.DataFrame
     scores: Scores
+    flagged: dict[str, Bools]
     labels: Labelled | None = None
 
     def side(self, side: str) -> Float32:
         """The scores of a side."""
         return self.scores.cpu if side == "cpu" else self.scores.gpu
 
-    def clear(self, side: str) -> Rows:
-        """Windows clearly inside or outside a labelled region of that side."""
+    def clear(self, side: str, masked: bool) -> Rows:
+        """Windows clearly inside or outside a labelled region of that side; ``masked``: without
+        those of which nobody knows whether they are healthy, which else count as healthy."""
         covered = self.frame[side].to_numpy()
         whole = (covered == 0) | (covered >= INSIDE)
-        return np.flatnonzero(whole & is_known(self.frame, side))
+        return np.flatnonzero(whole & is_known(self.frame, side) if masked else whole)
 
     def truth(self, side: str) -> Bools:
         """Which windows lie in a labelled region of that side."""
@@ -68,28 +77,33 @@ class Scored:
         numbers = self.frame["trace"].ne(self.frame["trace"].shift()).to_numpy()
         return np.flatnonzero(numbers[1:]) + 1
 
-    def runs(self, hot: Bools, pattern: npt.NDArray[np.int64]) -> list[Run]:
-        """Runs of marked neighbours that agree on the pattern."""
-        rows = np.flatnonzero(hot)
+    def runs(self, marked: Bools) -> list[Run]:
+        """Runs of marked neighbours: of all windows, known or not."""
+        rows = np.flatnonzero(marked)
         if not len(rows):
             return []
-        new_trace = np.isin(rows[1:], self._breaks)
-        cut = (np.diff(rows) > 1) | (np.diff(pattern[rows]) != 0) | new_trace
+        cut = (np.diff(rows) > 1) | np.isin(rows[1:], self._breaks)
         groups = np.split(rows, np.flatnonzero(cut) + 1)
         start, end = self.frame["start_us"].to_numpy(), self.frame["end_us"].to_numpy()
-        return [
-            Run(int(g[0]), int(g[-1]), start[g[0]], end[g[-1]], int(pattern[g[0]])) for g in groups
-        ]
+        return [Run(int(g[0]), int(g[-1]), start[g[0]], end[g[-1]]) for g in groups]
 
-    def true_runs(self, side: str) -> list[Run]:
-        """The labelled places of a side, cut to windows, by the main pattern there (-1: not told,
-        as a window's row names one of the other side)."""
-        named = np.array([CLASSES.index(p) for p in self.frame["pattern"]])
-        mine = np.where(OF_SIDE[side][named], named, -1)
-        for row in np.flatnonzero(self.truth(side) & (mine < 0)).tolist():
-            shares = self.shares(side, row, row)
-            mine[row] = max(shares, key=lambda k: shares[k], default=-1)
-        return self.runs(self.truth(side), mine)
+    def actual(self, side: str) -> list[Run]:
+        """The labelled regions of a side, as windows show them."""
+        return self.runs(self.truth(side))
+
+    def predicted(self, side: str) -> list[Run]:
+        """The regions that the flagger flags."""
+        return self.runs(self.flagged[side])
+
+    def pattern(self, side: str, run: Run) -> int | None:
+        """The main labelled pattern of a run (of CLASSES); None where no label of the side is
+        known."""
+        shares = self.shares(side, run.first, run.last)
+        if shares:
+            return max(shares, key=lambda k: shares[k])
+        named = self.frame["pattern"].to_numpy()[run.first : run.last + 1]
+        mine = [k for k in map(CLASSES.index, named) if OF_SIDE[side][k]]
+        return max(mine, key=mine.count, default=None)
 
     def shares(self, side: str, first: int, last: int) -> dict[int, float]:
         """By class, the labelled share of the time of these rows of one trace."""
@@ -98,11 +112,12 @@ class Scored:
         start, end = self.frame["start_us"].iloc[first], self.frame["end_us"].iloc[last]
         return self.labels.shares(str(self.frame["trace"].iloc[first]), side, start, end)
 
-    def told_runs(self, side: str, threshold: float) -> list[Run]:
-        """The places that the flagger suspects; what nobody knows counts for nothing."""
-        hot = (self.side(side) >= threshold) & is_known(self.frame, side)
-        likeliest = np.argmax(np.where(OF_SIDE[side], self.scores.classes, -1), axis=1)
-        return self.runs(hot, likeliest)
+    def unknown_share(self, side: str, run: Run) -> float:
+        """How much of a run's time lies where nobody knows, in [0, 1]."""
+        rows = slice(run.first, run.last + 1)
+        length = (self.frame["end_us"] - self.frame["start_us"]).to_numpy()[rows]
+        unknown = self.frame[f"unknown_{side}"].to_numpy()[rows]
+        return float((length * unknown).sum() / max(float(length.sum()), 1e-9))
 
     def trace_of(self, run: Run) -> str:
         """The trace that a run lies in."""
@@ -110,13 +125,13 @@ class Scored:
 
 
 def matches(
-    true: list[Run], told: list[Run], trace: npt.NDArray[np.object_]
+    runs: Sequence[Run], others: Sequence[Run], trace: npt.NDArray[np.object_]
 ) -> Iterator[tuple[Run, Run | None, float]]:
-    """Each true run with the told one of its trace that fits best, and how well (IoU)."""
+    """Each run with the other one of its trace that fits best, and how well (IoU)."""
     by_trace: dict[str, list[Run]] = {}
-    for run in told:
+    for run in others:
         by_trace.setdefault(trace[run.first], []).append(run)
-    for run in true:
-        rivals = by_trace.get(trace[run.first], [])
-        best = max(rivals, key=run.iou, default=None)
+    for run in runs:
+        candidates = by_trace.get(trace[run.first], [])
+        best = max(candidates, key=run.iou, default=None)
         yield run, best, run.iou(best) if best is not None else 0.0

@@ -37,14 +37,11 @@ class JudgeExperiment:
 
     def train(self, data: Path, out: Path) -> list[str]:
         """Fit on every labelled evidence; the card holds the figures of its validation pairs."""
-        from detector.judge.training import save_model
-
         frame = table(data, "evidence")
         begun = time.perf_counter()
-        trained = self._fit(frame)
-        fit_s = time.perf_counter() - begun
         file = out / "embedded_judge.safetensors"
-        save_model(trained, file, provenance(data, frame), self.pool)
+        trained = self.save(frame, file, provenance(data, frame))
+        fit_s = time.perf_counter() - begun
         size = file.stat().st_size
         lines = [
             f"embedded judge: {len(frame)} texts, {size / 1e6:.1f} MB -> {file}",
@@ -54,9 +51,18 @@ class JudgeExperiment:
         card = json.loads(file.with_suffix(".json").read_text())
         return Outcome(lines, card=card, fit_s=fit_s)
 
+    def save(self, frame: pd.DataFrame, file: Path, trained_on: dict[str, Any]) -> Any:
+        """Fit on these evidence rows and write the model; ``trained_on`` goes into its card."""
+        from detector.judge.training import save_model
+
+        trained = self._fit(frame)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        save_model(trained, file, trained_on, self.pool)
+        return trained
+
     def evaluate(self, data: Path, out: Path) -> list[str]:
         """Accuracy of the judge alone, on the recorded evidence of workloads not trained on, cut
-        by the labels. ``experiment=judged_regions`` measures regions that a flagger hands on."""
+        by the labels. ``experiment=strangers`` measures the whole product."""
         frame = table(data, "evidence")
         test = (frame["workload"].isin(self.held_out) & (frame["origin"] == "recorded")).to_numpy()
         if not test.any():

@@ -39,7 +39,8 @@ class Training:
     ``columns``: how many the heads may go by, beside the claims. ``inside``: the covered share
     from which a window is suspicious; windows covered less, but not free, count little.
     ``false_alarms``: how many regions of a side a healthy trace may be flagged for, on average,
-    which sets the threshold. ``monotone``: see ``rises``.
+    which sets the threshold. ``monotone``: see ``rises``. ``unknown_weight``: how much a window of
+    which nobody knows whether it is healthy counts as a healthy one; 0 leaves them out.
     """
 
     seed: int = 0
@@ -53,6 +54,7 @@ class Training:
     edge_weight: float = 0.2
     false_alarms: float = 0.25
     recorded_weight: float = 3.0
+    unknown_weight: float = 0.0
     monotone: bool = True
     parameters: dict[str, Any] = field(default_factory=dict)
 
@@ -75,6 +77,18 @@ def is_known(frame: pd.DataFrame, head: str, inside: float = INSIDE) -> npt.NDAr
     if head == "classes":
         return np.asarray(frame["pattern"] != NONE)
     return np.asarray((frame[head] >= inside) | (frame[f"unknown_{head}"] < inside))
+
+
+def weight_of_knowledge(
+    frame: pd.DataFrame, head: str, settings: Training
+) -> npt.NDArray[np.float64]:
+    """1 for windows that show a head something, ``unknown_weight`` for those that nobody knows.
+
+    The latter are unlabelled data taken for healthy with one constant weight: in most of them
+    nothing is wrong. No claim, rule or feature decides how much one counts.
+    """
+    unlabelled = 0.0 if head == "classes" else settings.unknown_weight
+    return np.where(is_known(frame, head, settings.inside), 1.0, unlabelled)
 
 
 def weights(frame: pd.DataFrame, head: str, settings: Training) -> npt.NDArray[np.float64]:
@@ -124,11 +138,11 @@ def _fit_head(
 
     many = head == "classes"
     risen = settings.monotone and not many
-    frame = frame[is_known(frame, head, settings.inside)]
+    frame = frame[weight_of_knowledge(frame, head, settings) > 0]
     data = lightgbm.Dataset(
         matrix(frame, columns),
         target(frame, head, settings),
-        weight=weights(frame, head, settings),
+        weight=weights(frame, head, settings) * weight_of_knowledge(frame, head, settings),
         feature_name=[f"f{i}" for i in range(len(columns))],  # names live in the card
     )
     parameters = {
@@ -222,6 +236,14 @@ def held_out(frame: pd.DataFrame, fitted: Sequence[Fold]) -> pd.DataFrame:
     return pd.concat(parts)
 
 
+def is_healthy(frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Which windows are of a trace without a fault, every window of which is known: an untouched
+    base is no such trace, as nobody looked at all of it."""
+    unknown = frame[[f"unknown_{side}" for side in SIDES]].max(axis=1)
+    seen = unknown.groupby(frame["trace"]).transform("max") == 0
+    return np.asarray((frame["quality"] == "good") & seen)
+
+
 def is_clear(frame: pd.DataFrame, side: str, inside: float = INSIDE) -> npt.NDArray[np.bool_]:
     """Which windows lie clearly inside or clearly outside a labelled region of a side."""
     whole = (frame[side] == 0) | (frame[side] >= inside)
@@ -267,7 +289,7 @@ def thresholds(scored: pd.DataFrame, settings: Training) -> dict[str, float]:
     A region is a run of neighbouring suspicious windows. Raises DetectorError without such traces.
     """
     limits = {}
-    healthy = scored[scored["quality"] == "good"]
+    healthy = scored[is_healthy(scored)]
     if healthy.empty:
         raise DetectorError("no healthy recorded traces: nothing to set the thresholds by")
     most = settings.false_alarms * healthy["trace"].nunique()
@@ -297,7 +319,7 @@ def at_thresholds(
     A region is a run of neighbouring suspicious windows, whatever their step and class.
     """
     found: dict[str, dict[str, float | None]] = {}
-    healthy = (scored["quality"] == "good").to_numpy()
+    healthy = is_healthy(scored)
     traces = scored.loc[healthy, "trace"].nunique()
     for side in SIDES:
         known = is_known(scored, side, settings.inside)

@@ -14,6 +14,7 @@ from dataset import labels as label_files
 from dataset.labels import Label, LabelRegion
 from detector.comparison.labelled import Labelled
 from detector.comparison.scored import Scored
+from detector.comparison.thresholds import flags
 from detector.features import COLUMNS
 from detector.flagger import Scores
 from detector.taxonomy import CLASSES, NONE
@@ -38,7 +39,9 @@ def scored_of(cpu: list[float], *, faulty: bool) -> Scored:
             "workload": "w",
             "device": "cpu",
             "extent": "some",
+            "cluster": "w",
             "quality": "bad" if faulty else "good",
+            "healthy": not faulty,
             "start_us": 10.0 * np.arange(10),
             "end_us": 10.0 * np.arange(1, 11),
             "cpu": inside * 1.0,
@@ -52,7 +55,7 @@ def scored_of(cpu: list[float], *, faulty: bool) -> Scored:
     classes = np.zeros((10, len(CLASSES)), np.float32)
     classes[:, CLASSES.index(OTHER)] = 1
     scores = Scores(np.array(cpu, np.float32), np.zeros(10, np.float32), classes)
-    return Scored(pd.concat([frame, features], axis=1), scores)
+    return Scored(pd.concat([frame, features], axis=1), scores, flags(scores, LIMITS))
 
 
 KEYS = ("trace", "start_us", "end_us", "pattern", "side")

@@ -1,4 +1,4 @@
-"""What the rivals in torch share: traces as sequences, and a flagger around a network."""
+"""What the baselines in torch share: traces as sequences, and a flagger around a network."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from detector.flagger import Float32, Scores
-from detector.flagger.rivals.scale import Scale
+from detector.flagger.baselines.scale import Scale
+from detector.flagger.baselines.untrained import named_by_claims
 from detector.flagger.training import INSIDE, SIDES, is_known, matrix
-from detector.taxonomy import CLASSES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,9 +71,10 @@ def train(
     losses: Callable[[list[Sequence]], list[Tensor]],
     epochs: int,
     size: int,
+    rate: float,
 ) -> None:
     """Adam over batches of ``size`` traces; ``losses`` gives the terms of a batch, if any."""
-    optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, weight_decay=1e-4)
+    optimizer = torch.optim.Adam(net.parameters(), lr=rate, weight_decay=1e-4)
     for _ in range(epochs):
         for batch in torch.split(torch.randperm(len(traces)), size):
             terms = losses([traces[i] for i in batch.tolist()])
@@ -97,9 +98,8 @@ class NetFlagger:
         """See ``Flagger``."""
         logits = self._net(torch.from_numpy(np.ascontiguousarray(self._scale(matrix))))
         both = torch.sigmoid(logits).numpy().astype(np.float32)
-        even = np.full((len(matrix), len(CLASSES)), 1 / len(CLASSES), np.float32)
-        return Scores(both[:, 0], both[:, 1], even)
+        return Scores(both[:, 0], both[:, 1], named_by_claims(matrix))
 
     def drivers(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
-        """None are told."""
+        """Not asked for."""
         return [()] * len(matrix)

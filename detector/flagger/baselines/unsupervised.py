@@ -1,6 +1,6 @@
 """Without labels: a window is suspicious where it is unlike what was trained on.
 
-One score serves both sides, and no classes are told.
+One score serves both sides, and patterns are named by their claims.
 """
 
 from __future__ import annotations
@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from detector.flagger import Flagger, Float32, Scores
-from detector.flagger.rivals.scale import Scale, rank_of
+from detector.flagger.baselines.scale import Scale, rank_of
+from detector.flagger.baselines.untrained import named_by_claims
 from detector.flagger.training import matrix
-from detector.taxonomy import CLASSES
 
 if TYPE_CHECKING:
     import pandas as pd
 
 ROWS = 20_000  # windows to learn from at most
-CENTRES, PASSES = 64, 30
-TREES = 200
-HIDDEN, CODE, EPOCHS, BATCH = 128, 16, 20, 512
+BATCH = 512
 
 
 class Strangeness:
@@ -42,11 +40,10 @@ class Strangeness:
     def score(self, matrix: Float32) -> Scores:
         """See ``Flagger``."""
         score = rank_of(self._known, self._measure(self._scale(matrix)))
-        even = np.full((len(matrix), len(CLASSES)), 1 / len(CLASSES), np.float32)
-        return Scores(score, score, even)
+        return Scores(score, score, named_by_claims(matrix))
 
     def drivers(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
-        """None are told."""
+        """Not asked for."""
         return [()] * len(matrix)
 
 
@@ -57,37 +54,35 @@ def _sample(frame: pd.DataFrame, seed: int) -> tuple[Scale, Float32]:
     return scale, scale(values)
 
 
-def fit_kmeans(frame: pd.DataFrame, seed: int) -> Flagger:
-    """Distance to the nearest of the centres (Lloyd's algorithm)."""
-    scale, sample = _sample(frame, seed)
-    random = np.random.default_rng(seed)
-    centres = sample[random.permutation(len(sample))[:CENTRES]].copy()
-
-    def distances(rows: Float32) -> Float32:
-        square = (rows**2).sum(1)[:, None] - 2 * rows @ centres.T + (centres**2).sum(1)
-        return np.asarray(np.maximum(square, 0), np.float32)
-
-    for _ in range(PASSES):
-        nearest = distances(sample).argmin(axis=1)
-        for k in np.unique(nearest):
-            centres[k] = sample[nearest == k].mean(axis=0)
-    measure = Strangeness("k-means", scale, lambda rows: distances(rows).min(axis=1))
-    return measure.rank_among(sample)
-
-
-def fit_forest(frame: pd.DataFrame, seed: int) -> Flagger:
-    """How quickly random cuts isolate a window (scikit-learn's isolation forest)."""
+def fit_forest(
+    frame: pd.DataFrame, seed: int, *, trees: int = 200, samples: int = 256, share: float = 1.0
+) -> Flagger:
+    """How quickly random cuts isolate a window (scikit-learn's isolation forest). Each of the
+    ``trees`` sees so many ``samples`` and this ``share`` of the features."""
     from sklearn.ensemble import IsolationForest
 
     scale, sample = _sample(frame, seed)
-    forest = IsolationForest(n_estimators=TREES, random_state=seed, n_jobs=2).fit(sample)
+    forest = IsolationForest(
+        n_estimators=trees,
+        max_samples=min(samples, len(sample)),
+        max_features=share,
+        random_state=seed,
+    ).fit(sample)
     measure = Strangeness(
         "isolation forest", scale, lambda rows: np.asarray(-forest.score_samples(rows), np.float32)
     )
     return measure.rank_among(sample)
 
 
-def fit_autoencoder(frame: pd.DataFrame, seed: int) -> Flagger:
+def fit_autoencoder(
+    frame: pd.DataFrame,
+    seed: int,
+    *,
+    hidden: int = 128,
+    code: int = 16,
+    epochs: int = 20,
+    rate: float = 1e-3,
+) -> Flagger:
     """How badly a window is put together again from a short code."""
     import torch
     from torch import nn
@@ -96,12 +91,12 @@ def fit_autoencoder(frame: pd.DataFrame, seed: int) -> Flagger:
     torch.manual_seed(seed)
     width = sample.shape[1]
     net = nn.Sequential(
-        nn.Linear(width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CODE), nn.ReLU(),
-        nn.Linear(CODE, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, width),
+        nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, code), nn.ReLU(),
+        nn.Linear(code, hidden), nn.ReLU(), nn.Linear(hidden, width),
     )  # fmt: skip
-    optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+    optimizer = torch.optim.Adam(net.parameters(), lr=rate)
     rows = torch.from_numpy(sample)
-    for _ in range(EPOCHS):
+    for _ in range(epochs):
         for batch in torch.split(torch.randperm(len(rows)), BATCH):
             loss = (net(rows[batch]) - rows[batch]).square().mean()
             optimizer.zero_grad()

@@ -14,24 +14,24 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from detector.flagger import Flagger
-from detector.flagger.rivals.nets import NetFlagger, Sequence, scale_of, sequences, train
+from detector.flagger.baselines.nets import NetFlagger, Sequence, scale_of, sequences, train
 
 if TYPE_CHECKING:
     import pandas as pd
 
-HIDDEN, EPOCHS, TRACES = 64, 15, 16
+TRACES = 16
 MOST = 600  # windows of a trace to look at in one step
 
 
 class Bags(nn.Module):
     """[windows, features] -> logits [windows, 2]; ``pooled`` gives those of the whole trace."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, hidden: int, dropout: float) -> None:
         super().__init__()
-        self.body = nn.Sequential(nn.Linear(width, HIDDEN), nn.ReLU(), nn.Dropout(0.2))
-        self.look, self.gate = nn.Linear(HIDDEN, 2 * HIDDEN), nn.Linear(HIDDEN, 2 * HIDDEN)
-        self.weigh = nn.Parameter(torch.randn(2, HIDDEN) / HIDDEN**0.5)
-        self.head = nn.Linear(HIDDEN, 2)
+        self.body = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Dropout(dropout))
+        self.look, self.gate = nn.Linear(hidden, 2 * hidden), nn.Linear(hidden, 2 * hidden)
+        self.weigh = nn.Parameter(torch.randn(2, hidden) / hidden**0.5)
+        self.head = nn.Linear(hidden, 2)
 
     def forward(self, rows: Tensor) -> Tensor:
         return self.head(self.body(rows))  # type: ignore[no-any-return]
@@ -40,27 +40,35 @@ class Bags(nn.Module):
         """Logits of the trace by side, [2]."""
         seen = self.body(rows)
         gated = torch.tanh(self.look(seen)) * torch.sigmoid(self.gate(seen))
-        weight = (gated.view(len(rows), 2, HIDDEN) * self.weigh).sum(-1).softmax(0)  # [windows, 2]
+        weight = (gated.view(len(rows), 2, -1) * self.weigh).sum(-1).softmax(0)  # [windows, 2]
         mixed = weight.T @ seen  # [2, hidden]
-        told: Tensor = (mixed * self.head.weight).sum(1) + self.head.bias
-        return told
+        logits: Tensor = (mixed * self.head.weight).sum(1) + self.head.bias
+        return logits
 
 
-def fit(frame: pd.DataFrame, seed: int) -> Flagger:
-    """Train on whether each trace has a fault on each side; where, it is never told."""
+def fit(
+    frame: pd.DataFrame,
+    seed: int,
+    *,
+    hidden: int = 64,
+    epochs: int = 15,
+    rate: float = 1e-3,
+    dropout: float = 0.2,
+) -> Flagger:
+    """Train on whether each trace has a fault on each side; where it is stays hidden."""
     torch.manual_seed(seed)
     scale = scale_of(frame, seed)
     traces = sequences(frame, scale)
-    net = Bags(traces[0].rows.shape[1])
+    net = Bags(traces[0].rows.shape[1], hidden, dropout)
 
     def losses(batch: list[Sequence]) -> list[Tensor]:
-        told = [net.pooled(_some(trace.rows)) for trace in batch]
+        predicted = [net.pooled(_some(trace.rows)) for trace in batch]
         return [
             F.binary_cross_entropy_with_logits(logits, trace.bad)
-            for logits, trace in zip(told, batch, strict=True)
+            for logits, trace in zip(predicted, batch, strict=True)
         ]
 
-    train(net, traces, losses, EPOCHS, TRACES)
+    train(net, traces, losses, epochs, TRACES, rate)
     return NetFlagger("multiple instances", net, scale)
 
 
