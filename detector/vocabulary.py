@@ -147,6 +147,18 @@ PREPROCESSES: Final = re.compile(
     r"(transforms?|process\w*|extraction\w*|utils)(_\w+)?\.py\("
     r"|tokenization_\w+\.py\(|\): _?(pre|post)process(_\w+)?$"
 )
+# Ops that only move a tensor, as a program calls them and as they call each other.
+MOVES: Final = re.compile(r"^aten::(to|_to_copy|copy_|cuda|_pin_memory|pin_memory)$")
+COPIES_ONLY: Final = re.compile(
+    r"^aten::(copy_|clone|contiguous|cat|_cat|stack|hstack|vstack|concat|repeat|reshape"
+    r"|repeat_interleave|tile|narrow_copy)$"
+)
+READS_BACK: Final = re.compile(
+    r"^aten::(item|_local_scalar_dense|is_nonzero|equal|allclose|to|_to_copy|copy_|cpu|tolist"
+    r"|__bool__)$"
+)
+# Kernels that a compiler has fused.
+FUSED_KERNEL: Final = re.compile(r"^triton_|fused")
 # The main thread's wait for the backward engine.
 WAITS_FOR_BACKWARD: Final = re.compile(r"run_backward")
 # Ranges that torch itself annotates; any other annotation is the program's own.

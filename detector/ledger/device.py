@@ -11,10 +11,10 @@ from detector.intervals import Intervals
 from detector.ledger.causes import CODE
 from detector.ledger.pieces import Pieces, merged, of_rows, of_spans
 from detector.signals import Signals
+from detector.signals.comm import fastest_alike
 from detector.signals.waits import called, is_linked
 from detector.trace import Int64
 
-ALIKE: Final = 3  # collectives of one kind and size, of which the fastest waited least
 BLOCKED_NS: Final = 50_000  # a launch call that takes longer waits: for room, or for its code
 REACHES_NS: Final = 100_000  # by then a launch has reached an idle device
 
@@ -52,18 +52,9 @@ def _split_waiting(s: Signals, comm: Pieces) -> Pieces:
     A collective waits first, for the last rank to arrive, and then transfers.
     """
     trace, rows = s.trace, s.activity.comm_rows
-    until = trace.start[rows].copy()
-    key = np.stack(
-        [trace.name[rows], trace.collective[rows], trace.group[rows], trace.msg_elems[rows]]
-    )
     if not len(rows):
         return comm
-    _, which, count = np.unique(key, axis=1, return_inverse=True, return_counts=True)
-    which = which.reshape(-1)
-    fastest = np.full(len(count), np.iinfo(np.int64).max)
-    np.minimum.at(fastest, which, trace.dur[rows])
-    alike = (count[which] >= ALIKE) & (trace.msg_elems[rows] >= 0)
-    until[alike] = trace.end[rows[alike]] - fastest[which[alike]]
+    until = trace.end[rows] - fastest_alike(s, rows)
     limit = until[np.searchsorted(rows, comm.row)]
     early, late = comm.start < limit, comm.end > limit
     waiting = Pieces(
@@ -112,7 +103,7 @@ def launched(s: Signals, g: Gap) -> Pieces:
     slow = (launch >= 0) & (trace.dur[launch] > BLOCKED_NS)
     blocked = np.where(slow, np.clip(returned, start, end), start)
     reached = np.minimum(blocked + REACHES_NS, end)
-    pageable = np.isin(work, s["pageable-copy"])
+    pageable = np.isin(work, s.activity.pageable_h2d)
     parts = [
         _span(start, blocked, work, np.where(pageable, CODE["pageable"], CODE["blocked-launch"])),
         _span(blocked, reached, work, np.where(queued, CODE["queue"], CODE["latency"])),

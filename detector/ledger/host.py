@@ -13,7 +13,6 @@ from detector.ledger.causes import CODE
 from detector.ledger.pieces import NONE, Pieces, merged
 from detector.signals import Signals
 from detector.signals.frames import LIBRARY, OWN, climb
-from detector.signals.waits import CAUSES as WAITS
 from detector.trace import Bool, Cat, Int8, Int64
 
 MOST_THREADS: Final = 4  # that are asked what they do while another waits
@@ -163,11 +162,11 @@ class Host:
         """For each row the cause of its time, if it is a runtime or driver call."""
         s, cause = self.s, np.full(len(self.trace), CODE["call"], np.int8)
         cause[s.activity.calls("alloc")] = CODE["allocation"]
-        pageable = self.trace.launch[s["pageable-copy"]]
+        pageable = self.trace.launch[s.activity.pageable_h2d]
         cause[pageable[pageable >= 0]] = CODE["pageable"]
-        for name in WAITS:
+        cause[s.activity.syncs_of("explicit")] = CODE["sync-explicit"]
+        for name in _WAITS:
             cause[s[name]] = CODE[_WAITS[name]]
-        cause[s["unrecorded-wait"]] = CODE["unrecorded-wait"]
         inner = np.flatnonzero(np.isin(self.trace.cat, (Cat.RUNTIME, Cat.DRIVER)))
         above = self.trace.parent[inner]
         # A driver call inside a runtime call is part of it.

@@ -10,13 +10,15 @@ from __future__ import annotations
 from typing import Final
 
 from detector.activity import Activity
-from detector.signals import device, host, waits
+from detector.signals import comm, copies, device, host, python, waits
 from detector.signals.frames import Place
 from detector.signals.signal import Signal, Signals
 from detector.trace import Trace
 
 SIGNALS: Final[dict[str, Signal]] = {
-    signal.name: signal for signal in (*host.SIGNALS, *waits.SIGNALS, *device.SIGNALS)
+    signal.name: signal
+    for family in (host, python, waits, copies, device, comm)
+    for signal in family.SIGNALS
 }
 
 __all__ = ["SIGNALS", "Place", "Signal", "Signals", "signals_of"]

@@ -84,6 +84,22 @@ def host_only_ops(s: Signals) -> Int64:
     return np.setdiff1d(ops, s["op-stall"], assume_unique=True)
 
 
+def preprocessing(s: Signals) -> Int64:
+    """Frames and ops that prepare data on the threads that should feed the device.
+
+    What the loader does belongs to the loader, what falls back to the CPU to the model. A CPU run
+    computes on the host; there only frames tell.
+    """
+    rows = s["preprocessing-frame"]
+    if s.activity.has_device:
+        rows = np.union1d(rows, np.setdiff1d(s["host-only-op"], s["fallback-op"]))
+    tracks = np.union1d(s.trace.track[s.activity.launches], [s.main_thread])
+    rows = rows[np.isin(s.trace.track[rows], tracks)]
+    inside = np.isin(rows, s.inside(s.activity.loader_rows))
+    found: Int64 = rows[~inside]
+    return found
+
+
 # -- stops ---------------------------------------------------------------------------------------
 
 
@@ -222,6 +238,7 @@ SIGNALS: Final = (
         preprocessing_frames,
     ),
     Signal("host-only-op", "Ops that compute on the host", "events", ("host",), host_only_ops),
+    Signal("preprocessing", "Preprocessing", "events", ("host",), preprocessing),
     Signal("op-stall", "Ops in which the host was stopped", "events", ("host",), op_stalls),
     Signal("pause", "Isolated pauses of the main thread", "gaps", ("host",), pauses),
     Signal("allocation", "Allocator calls in steady state", "events", ("host",), allocations),

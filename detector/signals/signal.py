@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,12 +11,12 @@ from typing import Final, Literal
 import numpy as np
 
 from detector import vocabulary
-from detector.activity import CALLS, HOST_NAMED, Activity
+from detector.activity import CALLS, HOST_NAMED, OP_DEPTH, Activity
 from detector.intervals import Intervals
 from detector.signals.frames import owners
-from detector.signals.timeline import Timeline, timeline
+from detector.signals.timeline import FOREVER, Timeline, timeline
 from detector.taxonomy import Need
-from detector.trace import Bool, Cat, Int8, Int64, Trace
+from detector.trace import HOST_CATS, Bool, Cat, Int8, Int64, Trace
 
 Unit = Literal["events", "launches", "gaps"]
 
@@ -95,6 +96,23 @@ class Signals:
         found: Int64 = rows[self.trace.track[rows] == track]
         return found
 
+    def enclosing(self, rows: Int64, pattern: re.Pattern[str]) -> Int64:
+        """For each row the outermost cpu_op at or around it whose name matches; -1 for none.
+
+        Looks as far up as ops nest; rows of -1 stay -1.
+        """
+        trace, at = self.trace, rows.astype(np.int64)
+        found = np.full(len(rows), -1, np.int64)
+        ops = self.cpu_ops
+        matches = np.zeros(len(trace) + 1, np.bool_)  # the last place takes -1
+        matches[self.activity.named(ops, pattern, Cat.CPU_OP)] = True
+        for _ in range(OP_DEPTH):
+            found = np.where(matches[at], at, found)
+            at = np.where(at >= 0, trace.parent[at], -1).astype(np.int64)
+            if (at < 0).all():
+                break
+        return found
+
     # -- names ---------------------------------------------------------------------------------
 
     @cached_property
@@ -140,3 +158,31 @@ class Signals:
     def cpu_ops(self) -> Int64:
         """All cpu_ops."""
         return self.activity.of(Cat.CPU_OP)
+
+    @cached_property
+    def host_program(self) -> Int64:
+        """Ops, annotations, Python frames and calls of all threads."""
+        return self.activity.of(*HOST_CATS)
+
+    def inside(self, rows: Int64) -> Int64:
+        """Host events that begin in the time of these, on their threads; they themselves too."""
+        program, found = self.host_program, []
+        for track in np.unique(self.trace.track[rows]).tolist():
+            mine = self.on(program, track)
+            spans = self.activity.spans(self.on(rows, track))
+            at = self.trace.start[mine]
+            found.append(mine[spans.covered(at, at + 1) > 0])
+        return np.unique(np.concatenate(found)) if found else rows[:0]
+
+    @cached_property
+    def idle_before(self) -> Int64:
+        """For each host event how long its thread did nothing new right before it, ns."""
+        before = np.zeros(len(self.trace), np.int64)
+        program = self.host_program
+        for track in np.unique(self.trace.track[program]).tolist():
+            rows = self.on(program, track)
+            edge = self.timeline(track).edge
+            start = self.trace.start[rows]
+            last = edge[np.maximum(np.searchsorted(edge, start) - 1, 0)]
+            before[rows] = np.where(last > -FOREVER, start - last, 0)
+        return before

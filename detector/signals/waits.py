@@ -10,6 +10,7 @@ from detector.intervals import Intervals
 from detector.signals.signal import Signal, Signals
 from detector.trace import Bool, Int64
 
+LEAST_LAUNCHES: Final = 20  # of fewer, nobody can say that each one waits
 STALL_NS: Final = 1_000_000  # a launch reaches an idle device within microseconds
 
 # Signal -> who asks, of ``activity.SYNC_CAUSES``.
@@ -18,14 +19,12 @@ CAUSES: Final = {
     "dynamic-shape-wait": "dynamic_shape",
     "input-copy-wait": "h2d",
     "tensor-readback-wait": "d2h",
-    "explicit-wait": "explicit",
 }
 _LABELS: Final = {
     "scalar-readback-wait": "Waits for a single value",
     "dynamic-shape-wait": "Waits for the size of a result",
     "input-copy-wait": "Waits for a copy to the device",
     "tensor-readback-wait": "Waits for a tensor",
-    "explicit-wait": "Explicit synchronisations",
 }
 
 
@@ -65,6 +64,28 @@ def unrecorded_waits(s: Signals) -> Int64:
     return found
 
 
+def blocking_launches(s: Signals) -> Int64:
+    """Launch calls that last until their kernel is done, where half of them and more do.
+
+    Else synchronisations, where there is one for every second launch.
+    """
+    a, trace = s.activity, s.trace
+    kernels = a.kernels[trace.launch[a.kernels] >= 0]
+    call = trace.launch[kernels].astype(np.int64)
+    waits = (trace.end[kernels] <= trace.end[call]) & (2 * trace.dur[kernels] >= trace.dur[call])
+    if len(kernels) and 2 * np.count_nonzero(waits) >= len(kernels):
+        return np.unique(call[waits])
+    explicit = np.setdiff1d(a.syncs_of("explicit"), s["unrecorded-wait"])
+    many = len(a.launches) >= LEAST_LAUNCHES and 2 * len(explicit) >= len(a.launches)
+    return explicit if many else explicit[:0]
+
+
+def explicit_waits(s: Signals) -> Int64:
+    """Synchronisations that no read-back explains, where not every launch waits."""
+    rows = np.setdiff1d(s.activity.syncs_of("explicit"), s["unrecorded-wait"])
+    return np.setdiff1d(rows, s["blocking-launch"])
+
+
 def _of_cause(name: str) -> Signal:
     return Signal(
         name,
@@ -77,6 +98,20 @@ def _of_cause(name: str) -> Signal:
 
 SIGNALS: Final = (
     *(_of_cause(name) for name in CAUSES),
+    Signal(
+        "explicit-wait",
+        "Explicit synchronisations",
+        "events",
+        ("device", "host"),
+        explicit_waits,
+    ),
+    Signal(
+        "blocking-launch",
+        "Launches that wait for their kernel",
+        "events",
+        ("device", "links"),
+        blocking_launches,
+    ),
     Signal(
         "unrecorded-wait",
         "Waits for work that was not recorded",

@@ -164,7 +164,7 @@ def test_waiting_long_for_recorded_work_is_one() -> None:
 
 
 def test_pageable_copies() -> None:
-    copy = memcpy("Memcpy HtoD (Pageable -> Device)", 20, 5, 4_096, corr=9)
+    copy = memcpy("Memcpy HtoD (Pageable -> Device)", 20, 5, 1 << 20, corr=9)
     assert found("pageable-copy", call("cudaMemcpyAsync", 10, 5, corr=9), copy) == [
         "Memcpy HtoD (Pageable -> Device)"
     ]
