@@ -1,8 +1,8 @@
 """The result of a scan: what every renderer reads, and nothing else does the talking.
 
-The dataclasses mirror ``report.json`` version 1, name for name: field names are a contract.
-Times are µs on the trace file's own ``ts`` axis, shares and scores are in [0, 1]. A step is named
-by its index into ``source.steps``.
+The dataclasses mirror ``report.json`` version 2, name for name: field names are a contract.
+Times are µs on the trace file's own ``ts`` axis, shares and scores are in [0, 1]; shares are of the
+analyzed time. A step is named by its index into ``source.steps``.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import msgspec
 from detector.errors import DetectorError
 from detector.taxonomy import UNCLEAR, Severity, Side
 
-SCHEMA = 1
+SCHEMA = 2
 
-LEVELS: tuple[Severity, ...] = ("info", "low", "warning", "critical")
+LEVELS: tuple[Severity, ...] = ("info", "low", "medium", "high", "critical")
 """Severities from the least to the worst."""
 
 # Characters that a terminal obeys or that turn the direction of writing; JSON itself escapes those
@@ -79,15 +79,46 @@ class SourceInfo:
 
 
 @dataclass(frozen=True)
-class Summary:
-    """Where the judged time went; all but the two times are shares of ``judged_us``."""
+class LedgerPlace:
+    """Where time of a cause goes: a source line where stacks were recorded (``line`` above 0),
+    else the name of an op, call or kernel in ``function``."""
 
-    judged_us: float = 0.0
-    device_busy: float = 0.0
+    function: str
+    file: str = ""
+    line: int = 0
+    us: float = 0.0
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The time that was analyzed, and what the GPU did in it (on a trace without one: the CPU).
+
+    All but the times are shares of ``analyzed_us``. ``trace_us``: the whole recording;
+    ``estimated_savings_us``: of all findings together, by one replay.
+    """
+
+    analyzed_us: float = 0.0
+    trace_us: float = 0.0
+    gpu_busy: float = 0.0
     exposed_copy: float = 0.0
     exposed_comm: float = 0.0
-    device_idle: float = 0.0
-    recoverable_us: float = 0.0
+    gpu_idle: float = 0.0
+    estimated_savings_us: float = 0.0
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """Time of one exclusive cause; the rows of a ledger add up to the analyzed time.
+
+    ``group``: "busy", "exposed", "host", "device" or "unexplained"; ``where``: most time first.
+    """
+
+    cause: str
+    label: str
+    group: str
+    us: float
+    share: float
+    where: tuple[LedgerPlace, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -133,9 +164,14 @@ class Finding:
     """One pattern in one place: where, how sure, what it costs, what to change.
 
     ``start_us`` and ``end_us`` span every occurrence; ``evidence["occurrences"]`` lists each as
-    ``{"start_us": …, "end_us": …}``. ``steps`` are indices into ``source.steps``. ``share`` is
-    ``recoverable_us`` over ``summary.judged_us``; findings claim disjoint time. ``pattern`` is a
-    row of the taxonomy, or "unclear" where no judge could say; ``candidates`` then tell more.
+    ``{"start_us": …, "end_us": …}``. ``steps`` are indices into ``source.steps``.
+
+    ``estimated_savings_us`` is by counterfactual: the trace replayed without the fault. It lies in
+    ``savings_range_us``, from what is saved with all other findings repaired to what is saved
+    alone; ``share`` is it over ``summary.analyzed_us``. ``assumes``: what the replay takes for
+    granted. ``kind``: "fault" (done wrong here) or "opportunity" (a known better way).
+    ``pattern`` is a row of the taxonomy, or "unclear" where no judge could say; ``candidates``
+    then tell more.
     """
 
     id: str
@@ -147,8 +183,11 @@ class Finding:
     score: float = 0.0
     confidence: float = 0.0
     severity: Severity = "info"
-    recoverable_us: float = 0.0
+    kind: Literal["fault", "opportunity"] = "fault"
+    estimated_savings_us: float = 0.0
+    savings_range_us: tuple[float, float] = (0.0, 0.0)
     share: float = 0.0
+    assumes: str = ""
     occurrences: int = 1
     evidence: dict[str, object] = field(default_factory=dict)
     explanation: str = ""
@@ -166,14 +205,25 @@ class NotChecked:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything one scan of one trace found."""
+    """Everything one scan of one trace found.
 
-    schema: Literal[1] = 1
+    Where the trace cannot be analyzed, ``why_not`` says why and ``record_instead`` what would help;
+    there are no findings then. ``ledger`` has all analyzed time, ``unexplained`` its larger causes
+    that no finding accounts for, ``leads`` findings of less than even confidence.
+    """
+
+    schema: Literal[2] = 2
+    analyzable: bool = True
+    why_not: str | None = None
+    record_instead: str | None = None
     tool: Tool = field(default_factory=Tool)
     source: SourceInfo = field(default_factory=lambda: SourceInfo(""))
     summary: Summary = field(default_factory=Summary)
+    ledger: tuple[LedgerRow, ...] = ()
+    unexplained: tuple[LedgerRow, ...] = ()
     windows: tuple[WindowScore, ...] = ()
     findings: tuple[Finding, ...] = ()
+    leads: tuple[Finding, ...] = ()
     not_checked: tuple[NotChecked, ...] = ()
     warnings: tuple[str, ...] = ()
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from detector.report import Report
 
 FORMATS = ("terminal", "json", "markdown", "sarif")
-LEVELS = ("info", "low", "warning", "critical")
+LEVELS = ("info", "low", "medium", "high", "critical")
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 Side = Literal["cpu", "gpu"]
-Severity = Literal["info", "low", "warning", "critical"]
+Severity = Literal["info", "low", "medium", "high", "critical"]
 Need = Literal["device", "host", "links", "shapes", "steps", "comm", "ranks"]
 
 NONE = "none"  # "not an anti-pattern", the class beside the patterns
 UNCLEAR = "unclear"  # a judge that gave no valid answer
 
-# Share of the judged time a finding could give back -> severity. Below the first: no finding.
+# Share of the analyzed time that a finding could save -> severity. Below the last: no finding.
 SEVERITIES: tuple[tuple[float, Severity], ...] = (
     (0.20, "critical"),
-    (0.10, "warning"),
-    (0.05, "low"),
+    (0.10, "high"),
+    (0.05, "medium"),
+    (0.03, "low"),
     (0.01, "info"),
 )
 
