@@ -198,10 +198,7 @@ class Graph:
         kind[mine & its] = STREAM
         kind[~mine & its] = WAIT
         kind[mine & ~its & (t.launch[node // 2] == on // 2)] = LAUNCH
-        launching = np.zeros(len(t.tracks), np.bool_)
-        launching[t.track[t.launch[self.is_work & (t.launch >= 0)]]] = True
-        launching[[k for k in (self.first,) if k >= 0]] = True
-        kind[~mine & ~its & ~launching[t.track[on // 2]]] = SERVED
+        kind[~mine & ~its & ~threads.working(self)[t.track[on // 2]]] = SERVED
         return kind
 
     @cached_property

@@ -19,6 +19,7 @@ import numpy as np
 from detector.replay.edits import Times
 from detector.replay.repair import Repair
 from detector.replay.solve import Stuck, UInt8, times
+from detector.replay.threads import working
 from detector.replay.waits import OWN_NS
 from detector.trace import Bool, Int64
 
@@ -135,12 +136,11 @@ class Savings:
 
     @cached_property
     def counted(self) -> Bool:
-        """Nodes of the device, the main thread, those that launch and those that any of these
-        waits for; not of threads that only watch."""
+        """Nodes of the device, of the threads that run the program and of those that these wait
+        for; not of threads that only watch."""
         graph, t = self.graph, self.graph.trace
-        used = np.zeros(len(t.tracks), np.bool_)
-        used[[k for k in (*graph.streams, graph.first) if k >= 0]] = True
-        used[t.track[t.launch[graph.is_work & (t.launch >= 0)]]] = True
+        used = working(graph)
+        used[list(graph.streams)] = True
         mine, its = (t.track[nodes // 2] for nodes in self._joins)
         while (fresh := its[used[mine] & ~used[its]]).size:
             used[fresh] = True
