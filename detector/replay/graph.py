@@ -202,6 +202,13 @@ class Graph:
         return kind
 
     @cached_property
+    def program(self) -> Bool:
+        """Rows of the program: device work, and host events of threads that do not only watch."""
+        joins = (self.deps.kind & (THREAD | SERVED)) > 0
+        used = threads.program(self, self.deps.node[joins], self.deps.on[joins].astype(np.int64))
+        return self.timed & used[self.trace.track]
+
+    @cached_property
     def order(self) -> Int32:
         """All nodes, each after the one before it on its track and all that it waits for."""
         return arrange(self.sequences, self.deps)
@@ -256,4 +263,7 @@ def trace_cats(trace: Trace, cats: Sequence[Cat]) -> Bool:
 
 def _usual(values: Int64, otherwise: int) -> int:
     values = values[values < _HIDDEN_NS]
-    return int(np.quantile(values, _LOW, method="lower")) if len(values) else otherwise
+    if not len(values):
+        return otherwise
+    low = int(_LOW * (len(values) - 1))
+    return int(np.partition(values, low)[low])
