@@ -1,7 +1,8 @@
 /* The inner loops of a replay, over flat arrays: the order of events on each host thread, an order
-   in which every node comes after all that it waits for, and the time of every node.
+   in which every node comes after all that it waits for, the time of every node, and shorter own
+   times.
 
-   detector/replay/solve.py has the same three in Python and says what they compute; a property test
+   detector/replay/solve.py has the same in Python and says what they compute; a property test
    compares them. Indices are checked before the lock is given up, so that no array can make these
    read or write outside their buffers. */
 
@@ -269,6 +270,45 @@ static PyObject *times(PyObject *module, PyObject *const *args, Py_ssize_t given
     Py_RETURN_NONE;
 }
 
+/* -- own times ----------------------------------------------------------------------------------- */
+
+/* rows: whose own time is at most `most`; nodes[ptr[r] .. ptr[r + 1]] are the parts of row r. */
+static void shrink(const Arrays *a) {
+    const int64_t *rows = a->b[0].buf, *most = a->b[1].buf;
+    const int32_t *ptr = a->b[2].buf, *nodes = a->b[3].buf;
+    int64_t *gap = a->b[4].buf;
+    for (Py_ssize_t k = 0; k < size(a, 0); k++) {
+        int32_t first = ptr[rows[k]], last = ptr[rows[k] + 1];
+        int64_t now = 0;
+        for (int32_t j = first; j < last; j++) now += gap[nodes[j]];
+        if (now <= most[k]) continue;
+        double share = (double)most[k] / (double)now;
+        for (int32_t j = first; j < last; j++)
+            gap[nodes[j]] = (int64_t)((double)gap[nodes[j]] * share);
+    }
+}
+
+static PyObject *cap(PyObject *module, PyObject *const *args, Py_ssize_t given) {
+    (void)module;
+    Arrays a;
+    if (!take(&a, args, given, "lliiL")) {
+        release(&a);
+        return NULL;
+    }
+    const int64_t *rows = a.b[0].buf;
+    Py_ssize_t all = size(&a, 2) - 1;
+    int good = all >= 0 && size(&a, 1) == size(&a, 0) &&
+               bounds(a.b[2].buf, all + 1, size(&a, 3)) &&
+               within(a.b[3].buf, size(&a, 3), 0, size(&a, 4));
+    for (Py_ssize_t k = 0; good && k < size(&a, 0); k++) good = rows[k] >= 0 && rows[k] < all;
+    if (!good) return refuse(&a);
+    Py_BEGIN_ALLOW_THREADS
+    shrink(&a);
+    Py_END_ALLOW_THREADS
+    release(&a);
+    Py_RETURN_NONE;
+}
+
 /* -- the module ---------------------------------------------------------------------------------- */
 
 #define FAST(f) (PyCFunction)(void (*)(void)) f
@@ -281,6 +321,8 @@ static PyMethodDef methods[] = {
     {"times", FAST(times), METH_FASTCALL,
      "times(order, prev, gap, dur, dep_ptr, dep_on, delay, kind, mute, origin, floor, time): fills\n"
      "time."},
+    {"cap", FAST(cap), METH_FASTCALL,
+     "cap(rows, most, ptr, nodes, gap): changes gap, the parts of each row to so much together."},
     {NULL, NULL, 0, NULL},
 };
 

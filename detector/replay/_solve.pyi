@@ -36,3 +36,11 @@ def times(
     time: _Array,
     /,
 ) -> None: ...
+def cap(
+    rows: _Array,
+    most: _Array,
+    ptr: _Array,
+    nodes: _Array,
+    gap: _Array,
+    /,
+) -> None: ...

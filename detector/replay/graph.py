@@ -198,11 +198,15 @@ class Graph:
         kind[mine & its] = STREAM
         kind[~mine & its] = WAIT
         kind[mine & ~its & (t.launch[node // 2] == on // 2)] = LAUNCH
-        launching = np.zeros(len(t.tracks), np.bool_)
-        launching[t.track[t.launch[self.is_work & (t.launch >= 0)]]] = True
-        launching[[k for k in (self.first,) if k >= 0]] = True
-        kind[~mine & ~its & ~launching[t.track[on // 2]]] = SERVED
+        kind[~mine & ~its & ~threads.working(self)[t.track[on // 2]]] = SERVED
         return kind
+
+    @cached_property
+    def program(self) -> Bool:
+        """Rows of the program: device work, and host events of threads that do not only watch."""
+        joins = (self.deps.kind & (THREAD | SERVED)) > 0
+        used = threads.program(self, self.deps.node[joins], self.deps.on[joins].astype(np.int64))
+        return self.timed & used[self.trace.track]
 
     @cached_property
     def order(self) -> Int32:
@@ -259,4 +263,7 @@ def trace_cats(trace: Trace, cats: Sequence[Cat]) -> Bool:
 
 def _usual(values: Int64, otherwise: int) -> int:
     values = values[values < _HIDDEN_NS]
-    return int(np.quantile(values, _LOW, method="lower")) if len(values) else otherwise
+    if not len(values):
+        return otherwise
+    low = int(_LOW * (len(values) - 1))
+    return int(np.partition(values, low)[low])

@@ -18,9 +18,9 @@ import numpy as np
 
 from detector.replay.edits import Times
 from detector.replay.repair import Repair
-from detector.replay.solve import Stuck, UInt8, times
+from detector.replay.solve import Stuck, UInt8, cap, times
 from detector.replay.waits import OWN_NS
-from detector.trace import Bool, Int64
+from detector.trace import Bool, Int32, Int64
 
 if TYPE_CHECKING:
     from detector.replay.graph import Graph
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 # Kinds of dependencies, one bit each: a launch, a wait for device work, an event of another stream,
 # a thread that follows or joins another, one that joins a thread that launches nothing.
 LAUNCH, WAIT, STREAM, THREAD, SERVED = (1 << i for i in range(5))
-_NONE = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,7 @@ class Savings:
         self.floor = int(t.start[graph.timed].min()) if graph.timed.any() else 0
         self.nodes = graph.sequences.nodes
         self.prev = graph.sequences.before(len(graph.gap))
+        self._known_ends: dict[int | None, int] = {}
 
     # -- replays -------------------------------------------------------------------------------
     def times(self, repair: Repair) -> Times:
@@ -81,19 +81,18 @@ class Savings:
     def makespan(self, span: tuple[int, int] | None) -> int:
         """See `Graph.makespan`."""
         if span is None:
-            return self._last(self.recorded, self.counted) - self.floor
+            return self._last(self.recorded.copy(), None) - self.floor
         return int(np.diff(self._reached(self.recorded, np.array(span)))[0])
 
     def saved(self, repair: Repair, span: tuple[int, int] | None) -> int:
         """See `Graph.saved`."""
-        mine = self.counted
+        until = None if span is None else span[1]
         if span is not None:
             repair = repair.since(self.graph.trace.start, span[0])
-            mine = mine & (self.recorded <= span[1])
         if not repair:
             return 0
-        after = self._last(self._at(self._changed(repair)), mine)
-        return self._last(self.recorded, mine) - after
+        after = self._last(self._at(self._changed(repair)), until)
+        return self._ends(until) - after
 
     def waterfall(self, repairs: Sequence[Repair], span: tuple[int, int] | None) -> list[int]:
         """See `Graph.waterfall`."""
@@ -110,8 +109,18 @@ class Savings:
         at = self._at(self._changed(repair))
         return -np.diff(self._reached(at, edges) - self._reached(self.recorded, edges))
 
-    def _last(self, at: Int64, nodes: Bool) -> int:
-        return int(at[nodes].max(initial=self.floor))
+    def _ends(self, until: int | None) -> int:
+        """When the last of the program's events recorded up to ``until`` comes, as recorded."""
+        if until not in self._known_ends:
+            self._known_ends[until] = self._last(self.recorded.copy(), until)
+        return self._known_ends[until]
+
+    def _last(self, at: Int64, until: int | None) -> int:
+        """The same at the times ``at``, which it changes."""
+        at[self._watching] = self.floor
+        if until is not None:
+            at[self.recorded > until] = self.floor
+        return int(at.max(initial=self.floor))
 
     def _reached(self, at: Int64, edges: Int64) -> Int64:
         """When the last node that was recorded up to each edge comes."""
@@ -121,7 +130,7 @@ class Savings:
 
     @cached_property
     def _by_time(self) -> tuple[Int64, Int64]:
-        nodes = np.flatnonzero(self.counted)
+        nodes = self.nodes[self.graph.program[self.nodes // 2]].astype(np.int64)
         nodes = nodes[np.argsort(self.recorded[nodes], kind="stable")]
         return nodes, self.recorded[nodes]
 
@@ -134,26 +143,12 @@ class Savings:
         return at
 
     @cached_property
-    def counted(self) -> Bool:
-        """Nodes of the device, the main thread, those that launch and those that any of these
-        waits for; not of threads that only watch."""
-        graph, t = self.graph, self.graph.trace
-        used = np.zeros(len(t.tracks), np.bool_)
-        used[[k for k in (*graph.streams, graph.first) if k >= 0]] = True
-        used[t.track[t.launch[graph.is_work & (t.launch >= 0)]]] = True
-        mine, its = (t.track[nodes // 2] for nodes in self._joins)
-        while (fresh := its[used[mine] & ~used[its]]).size:
-            used[fresh] = True
-        counted = np.zeros(2 * len(t), np.bool_)
-        counted[self.nodes] = used[t.track[self.nodes // 2]]
-        return counted
-
-    @cached_property
-    def _joins(self) -> tuple[Int64, Int64]:
-        """Host nodes that wait for another thread's, and those."""
-        deps = self.graph.deps
-        joins = (deps.kind & (THREAD | SERVED)) > 0
-        return deps.node[joins], deps.on[joins].astype(np.int64)
+    def _watching(self) -> Int64:
+        """What does not belong to the program, or is no node."""
+        graph = self.graph
+        ours = np.repeat(graph.program, 2)
+        ours[1::2] &= graph.is_host
+        return np.flatnonzero(~ours)
 
     # -- edits ---------------------------------------------------------------------------------
     def _changed(self, repair: Repair) -> Changed:
@@ -194,49 +189,48 @@ class Savings:
         rows, most = repair.own
         if not len(rows):
             return
-        nodes, ptr = self._parts
-        counts = ptr[rows + 1] - ptr[rows]
-        which = np.repeat(np.arange(len(rows)), counts)
-        offset = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
-        mine = nodes[ptr[rows][which] + offset]
-        now = np.zeros(len(rows), np.int64)
-        np.add.at(now, which, gap[mine])
-        less = now[which] > most[which]
-        share = most[which] / np.maximum(now[which], 1)
-        gap[mine[less]] = (gap[mine] * share)[less].astype(np.int64)
-        mute[mine] |= SERVED
+        ptr, nodes = self._parts
+        cap(rows, most, ptr, nodes, gap)
+        node, owner = self._served
+        mute[node[np.isin(owner, rows)]] |= SERVED
 
     @cached_property
-    def _parts(self) -> tuple[Int64, Int64]:
+    def _parts(self) -> tuple[Int32, Int32]:
         """Nodes whose gap is a row's own time, by row: its end, and the begins right inside it."""
         t = self.graph.trace
         host = np.flatnonzero(self.graph.is_host)
         inner = host[t.parent[host] >= 0]
         owner = np.concatenate([t.parent[inner].astype(np.int64), host])
         nodes = np.concatenate([2 * inner, 2 * host + 1])
-        order = np.argsort(owner, kind="stable")
         ptr = np.append(0, np.cumsum(np.bincount(owner, minlength=len(t))))
-        return nodes[order], ptr
+        return ptr.astype(np.int32), nodes[np.argsort(owner, kind="stable")].astype(np.int32)
+
+    @cached_property
+    def _served(self) -> tuple[Int64, Int64]:
+        """Nodes that wait for a thread that fetches, and the rows whose own time that is."""
+        deps, parent = self.graph.deps, self.graph.trace.parent
+        node = np.unique(deps.node[(deps.kind & SERVED) > 0])
+        owner = np.where(node % 2, node // 2, parent[node // 2])
+        return node[owner >= 0], owner[owner >= 0]
 
     def _gone(self, repair: Repair, gap: Int64, mute: UInt8) -> Bool:
         """Takes host rows out with all inside; the idle time before each stays. What went."""
         gone = np.zeros(len(gap), np.bool_)
         if not len(repair.remove):
             return gone
-        place = self._place
-        depth = np.zeros(len(self.nodes) + 1, np.int32)
-        depth[place[2 * repair.remove]] += 1
-        depth[place[2 * repair.remove + 1] + 1] -= 1  # rows begin and end at places of their own
-        depth = np.cumsum(depth)[:-1]
-        covered = np.zeros(len(gap), np.bool_)
-        covered[self.nodes] = depth > 0
-        rows = covered[::2] & covered[1::2] & self.graph.is_host
-        gone[::2] = gone[1::2] = rows
-        outer = repair.remove[depth[place[2 * repair.remove]] == 1]
-        lead = gap[2 * outer]
-        gap[gone] = 0
-        gap[2 * outer] = lead
-        mute[gone] |= WAIT | SERVED
+        first, last = self._place[2 * repair.remove], self._place[2 * repair.remove + 1]
+        order = np.argsort(first)
+        first, reach = first[order], np.maximum.accumulate(last[order])
+        outer = np.append(True, first[1:] > reach[:-1])
+        inside = self.nodes[_ranges(first[outer], reach[np.append(outer[1:], True)] + 1)]
+        gone[inside] = True
+        whole = gone[inside ^ 1]
+        gone[inside[~whole]] = False  # halves of events that reach out of it
+        lead = 2 * repair.remove[order[outer]]
+        gaps = gap[lead]
+        gap[inside[whole]] = 0
+        gap[lead] = gaps
+        mute[inside[whole]] |= WAIT | SERVED
         return gone
 
     @cached_property
@@ -281,3 +275,10 @@ class Savings:
         """Device work that began before the one ahead of it had ended."""
         work = 2 * self._works
         return np.asarray(work[self.graph.gap[work] < 0])
+
+
+def _ranges(first: Int64, last: Int64) -> Int64:
+    """All numbers from each ``first`` to below its ``last``."""
+    count = last - first
+    skipped = np.repeat(first - np.cumsum(count) + count, count)
+    return np.asarray(skipped + np.arange(len(skipped)))

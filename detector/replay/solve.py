@@ -1,9 +1,9 @@
 """When each node of a program comes: after its track's one before, and after all that it awaits.
 
-Three loops over flat arrays, in C where that was built and in Python elsewhere, with the same
-results: `sequences` puts the begins and ends of host events in order, `arrange` finds an order in
-which each node comes after all it waits for, `times` computes. Node ``2 r`` is the begin of row
-``r`` and ``2 r + 1`` its end; device work is the one node ``2 r``.
+Loops over flat arrays, in C where that was built and in Python elsewhere, with the same results:
+`sequences` puts the begins and ends of host events in order, `arrange` finds an order in which each
+node comes after all it waits for, `times` computes, `cap` makes own times shorter. Node ``2 r`` is
+the begin of row ``r`` and ``2 r + 1`` its end; device work is the one node ``2 r``.
 """
 
 from __future__ import annotations
@@ -188,3 +188,16 @@ def _timed(
         begin = max(known) if known else origins[node] if first == last else floor
         at[node] = begin + durs[node]
     time[:] = at
+
+
+def cap(rows: Int64, most: Int64, ptr: Int32, nodes: Int32, gap: Int64) -> None:
+    """Changes ``gap``: those of ``nodes[ptr[r] : ptr[r + 1]]`` to at most ``most`` ns together, of
+    each row ``r``, all by the same share. No two rows have a node in common."""
+    if LOOPS is not None:
+        LOOPS.cap(rows, most, ptr, nodes, gap)
+        return
+    for row, limit in zip(rows.tolist(), most.tolist(), strict=True):
+        mine = nodes[ptr[row] : ptr[row + 1]]
+        now = int(gap[mine].sum())
+        if now > limit:
+            gap[mine] = (gap[mine] * (limit / now)).astype(np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +18,9 @@ BURST_NS = 100_000  # idle for so long, a second thread begins anew when the fir
 _SEEN_NS = 2_000  # a later start than this takes a reason
 _NEARLY = 0.8  # of a thread's time: the rest are hooks and calls between the ops
 _LOOP = ("optimizer_step", "loader")
+_NONE = np.zeros(0, np.int64)
+_WOKEN_NS = 20_000  # so soon after another thread's last event a waiting one goes on
+_MOST_THREADS = 8  # between which joins are sought: the busiest
 
 
 def main(graph: Graph) -> int:
@@ -56,13 +60,47 @@ def _engines(graph: Graph) -> Bool:
     return np.asarray((part > 0) & (part >= _NEARLY * whole))
 
 
+def working(graph: Graph) -> Bool:
+    """By track whether it runs the program: launches work (without any: runs ops), is the main
+    thread or the backward engine's. The others fetch data, or watch."""
+    t = graph.trace
+    found = _engines(graph)
+    ops = t.launch[graph.is_work & (t.launch >= 0)]
+    found[t.track[ops if len(ops) else t.rows(Cat.CPU_OP)]] = True
+    found[[k for k in (graph.first,) if k >= 0]] = True
+    return found
+
+
+def program(graph: Graph, waits: Int64, on: Int64) -> Bool:
+    """By track whether it belongs to the program: streams, the threads that run it and those that
+    these wait for (host nodes ``waits`` wait for nodes ``on``); not those that only watch."""
+    track = graph.trace.track
+    used = working(graph)
+    used[list(graph.streams)] = True
+    mine, its = track[waits // 2], track[on // 2]
+    while (fresh := its[used[mine] & ~used[its]]).size:
+        used[fresh] = True
+    return used
+
+
 def attach(graph: Graph) -> list[Edge]:
-    """Where each second thread begins anew, and where the main one waits for it (the backward)."""
-    edges: list[Edge] = []
+    """Where each second thread begins anew, and who waits for whom (the main thread for the
+    backward's)."""
+    edges = _handed(graph)
+    begun = np.concatenate([_NONE, *(node for node, _, _ in edges)])
     for track in graph.threads:
         if track != graph.first:
-            edges += _attach(graph, track)
+            edges += _attach(graph, track, begun)
     return edges
+
+
+def _handed(graph: Graph) -> list[Edge]:
+    """Between any two threads but the main one's own waits; a thread that only watches has none."""
+    busiest = sorted(graph.threads, key=lambda k: -len(graph.threads[k]))[:_MOST_THREADS]
+    second = working(graph)
+    second[[k for k in (graph.first,) if k >= 0]] = False
+    pairs = itertools.permutations(busiest, 2)
+    return [edge for a, b in pairs if second[a] for edge in _wait(graph, a, b)]
 
 
 def follow(graph: Graph, nodes: Int64, times: Int64) -> list[Edge]:
@@ -76,17 +114,48 @@ def follow(graph: Graph, nodes: Int64, times: Int64) -> list[Edge]:
     return [(nodes[found], mine[i].astype(np.int64), times[found] - at[i])]
 
 
-def _attach(graph: Graph, track: int) -> list[Edge]:
+def _depth(nodes: Int64) -> Int64:
+    """By node how many events were open before it."""
+    step = 1 - 2 * (nodes % 2)
+    return np.cumsum(step) - step
+
+
+def _attach(graph: Graph, track: int, begun: Int64) -> list[Edge]:
+    """Of a second thread, but for nodes that are ``begun`` by another one."""
     nodes = graph.threads[track].astype(np.int64)
     times, gaps = graph.origin[nodes], graph.gap[nodes]
-    step = 1 - 2 * (nodes % 2)
-    depth = np.cumsum(step) - step
-    begins = (gaps > BURST_NS) & (depth == 0)
+    begins = (gaps > BURST_NS) & (_depth(nodes) == 0)
     begins[0] = True
     reached = np.searchsorted(graph.origin[graph.threads[graph.first]], times, "right")
     begins[1:] &= np.diff(reached) > 0  # the main thread got ahead meanwhile
-    first = np.flatnonzero(begins)
-    return [*follow(graph, nodes[first], times[first]), *_join(graph, nodes, times, first)]
+    handed = np.isin(nodes, begun)
+    first = np.flatnonzero(begins & ~handed)
+    anew = follow(graph, nodes[first], times[first])
+    return [*anew, *_join(graph, nodes, times, np.flatnonzero(begins | handed))]
+
+
+def _wait(graph: Graph, track: int, other: int) -> list[Edge]:
+    """Where a second thread stopped inside an event while another, that had been idle, did nearly
+    all of that time something, and went on as soon as this was done: it set this off and waited
+    for it."""
+    nodes, its = (graph.threads[k].astype(np.int64) for k in (track, other))
+    times, at = graph.origin[nodes], graph.origin[its]
+    gap = np.diff(times)
+    i = np.flatnonzero((gap > BURST_NS // 2) & (_depth(nodes)[1:] > 0))
+    i = i[graph.gap[nodes[i + 1]] == gap[i]]  # not waiting for a third
+    a, b = np.searchsorted(at, times[i], "right"), np.searchsorted(at, times[i + 1], "left")
+    found = b - a >= 2
+    i, a, b = i[found], a[found], b[found]
+    filled = at[b - 1] - at[a] >= _NEARLY * gap[i]
+    filled &= times[i + 1] - at[b - 1] <= _WOKEN_NS
+    filled &= (_depth(its)[a] == 0) & ((a == 0) | (at[a] - at[a - 1] > BURST_NS // 2))
+    i, a, b = i[filled], a[filled], b[filled]
+    graph.gap[nodes[i + 1]] = _SEEN_NS
+    joins = nodes[i + 1], its[b - 1], times[i + 1] - at[b - 1]
+    if other == graph.first:
+        return [joins]
+    graph.gap[its[a]] = 0
+    return [joins, (its[a], nodes[i], at[a] - times[i])]
 
 
 def _join(graph: Graph, nodes: Int64, times: Int64, begun: Int64) -> list[Edge]:

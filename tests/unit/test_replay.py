@@ -349,6 +349,21 @@ def test_a_stream_that_waits_for_an_event_follows_it() -> None:
     assert shifts(trace, times, "consume") == [40]
 
 
+@pytest.mark.parametrize(("behind", "shift"), [(20, 40), (60, 0)])
+def test_a_long_wait_that_ends_soon_after_another_stream_s_work_was_for_it(
+    behind: float, shift: float
+) -> None:
+    """No call says so."""
+    trace = trace_of(
+        launch(0, 5, 1),
+        kernel("produce", 5, 500, 1),
+        launch(12, 5, 2),
+        kernel("consume", 505 + behind, 20, 2, stream=20),
+    )
+    times = replay(trace, Alter(rows_of(trace, "produce")[0], dur=us(540)))
+    assert shifts(trace, times, "consume") == [shift]
+
+
 def test_streams_that_share_nothing_do_not_wait() -> None:
     trace = trace_of(
         launch(0, 5, 1),
@@ -449,6 +464,38 @@ def test_the_backward_still_begins_after_the_forward_without_its_first_op(
     times = replay(trace, Replace(row, fresh) if fresh else Remove(row))
     begin = 55 + (51 if fresh else 0)
     assert span(trace, times, "autograd::engine::evaluate_function: MmBackward0")[0] == begin
+
+
+THIRD = (
+    op("aten::loss", 0, 50),
+    annotation("Optimizer.step#SGD.step", 1_000, 100),
+    op("autograd::engine::evaluate_function: A", 60, 900, thread=2),
+    op("before", 62, 200, thread=2),
+    op("after", 700, 200, thread=2),
+    op("helper", 270, 420, thread=3),
+)
+
+
+@pytest.mark.parametrize(
+    ("thread", "at", "helper", "after"), [(3, 400, 0, 70), (2, 200, 70, 70), (1, 20, 70, 70)]
+)
+def test_a_second_thread_waits_for_a_third_that_it_set_off(
+    thread: int, at: float, helper: float, after: float
+) -> None:
+    trace = trace_of(*THIRD)
+    track = next(i for i, t in enumerate(trace.tracks) if t.tid == str(thread))
+    times = replay(trace, Insert(track, us(at), gap=us(70)))
+    assert shifts(trace, times, "helper") == [helper]
+    assert shifts(trace, times, "after") == [after]
+    assert shifts(trace, times, "Optimizer.step#SGD.step") == [70]
+
+
+def test_a_thread_that_was_busy_before_and_after_is_not_waited_for() -> None:
+    busy = op("other", 100, 165, thread=3), op("more", 692, 100, thread=3)
+    trace = trace_of(*THIRD, *busy)
+    track = next(i for i, t in enumerate(trace.tracks) if t.tid == "3")
+    times = replay(trace, Insert(track, us(400), gap=us(70)))
+    assert shifts(trace, times, "after") == [0]
 
 
 def test_a_pause_of_the_second_thread_waits_for_nobody() -> None:
