@@ -9,6 +9,7 @@ import numpy as np
 from detector import vocabulary
 from detector.intervals import Intervals
 from detector.signals.signal import Signal, Signals
+from detector.signals.timeline import FOREVER
 from detector.trace import Bool, Cat, Int64
 
 LONG_OP_NS: Final = 200_000  # an op that only dispatches is shorter
@@ -186,13 +187,16 @@ def _repeats(s: Signals, rows: Int64) -> Bool:
 
 
 def _settled(s: Signals) -> int:
-    """When nearly all kernels of the trace have been launched once, ns."""
+    """When nearly all kernels of the trace have been launched once, ns; never, if that is not
+    before half of its device work: then it holds no second iteration."""
     a, trace = s.activity, s.trace
     work = a.device_work
     if not len(work):
         return 0
     _, first = np.unique(trace.name[work], return_index=True)
     last = int(np.quantile(first, SEEN, method="lower"))
+    if 2 * last > len(work):
+        return FOREVER
     return int(a.called(work[[last]])[0])
 
 
