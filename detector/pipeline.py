@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from detector import __version__, candidates, features, guards, ledger
+from detector import __version__, analyzable, candidates, features, guards, ledger
 from detector.activity import Activity
 from detector.candidates import Candidates
 from detector.evidence import gather
@@ -32,7 +32,7 @@ from detector.report import (
 )
 from detector.signals import Place, signals_of
 from detector.taxonomy import IDS
-from detector.trace import NS_PER_US, Trace
+from detector.trace import NS_PER_US, Int64, Trace
 from detector.window import Judged, Window, judge_time
 
 Windower = Callable[[Judged], tuple[Window, ...]]
@@ -55,20 +55,23 @@ def detect(
     scores = flagger.score(matrix)
     signals = signals_of(trace, activity)
     times = ledger.build(signals, judged.start, judged.end)
-    blind = guards.blind(activity, judged)
-    found = candidates.find(signals, times, _edges(judged), blind)
-    flagged = merge(windows, scores, flagger, matrix, activity.busy)
+    why = analyzable.why_not(times, judged)
+    blind = guards.blind(activity, judged) | analyzable.blind(signals)
+    found = Candidates((), 0, ())
+    flagged: tuple[Region, ...] = ()
+    if why is None:
+        found = candidates.find(signals, times, _edges(judged), blind)
+        flagged = merge(windows, scores, flagger, matrix, activity.busy)
     own = {c.pattern.id: place_of(c, judged, windows, scores) for c in found.found}
     cases, judge_warnings = _judge(activity, judged, [*own.values()], flagged, judge, settings)
+    places = dict(zip(own, cases, strict=False))
     sure, leads = findings_of(
-        found.found,
-        dict(zip(own, cases, strict=False)),
-        cases[len(own) :],
-        judged,
-        settings,
-        features.in_words,
+        found.found, places, cases[len(own) :], judged, settings, features.in_words
     )
     return Report(
+        analyzable=why is None,
+        why_not=why.reason if why else None,
+        record_instead=why.record if why else None,
         tool=_tool(flagger, judge, config or {}),
         source=_source(trace, judged),
         summary=_summary(activity, judged, sure),
@@ -82,7 +85,7 @@ def detect(
     )
 
 
-def _edges(judged: Judged) -> np.ndarray | None:
+def _edges(judged: Judged) -> Int64 | None:
     """Where the steps begin, and the end of the last."""
     starts = [step.start for step in judged.steps]
     return np.array([*starts, judged.end], np.int64) if starts else None
