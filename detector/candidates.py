@@ -82,7 +82,7 @@ def find(
         if pattern.id not in (blind or {})
         for candidate, repair in _alone(graph, signals, pattern, span, wall)
     ]
-    tried = [pair for pair in tried if pair[0].alone_ns >= WORTH_TRYING * wall]
+    tried = [pair for pair in tried if _worth_trying(pair[0], wall)]
     kept, joint = _among_each_other(graph, tried, span, wall)
     if steps is not None and len(steps) > 1:
         kept = [_by_step(graph, pair, steps) for pair in kept]
@@ -99,6 +99,14 @@ def _alone(
     repair = pattern.repair(signals, occurrences.rows)
     saved = min(graph.saved(repair, span), wall)
     return [(Candidate(pattern, occurrences, 0, saved, saved, saved / wall), repair)]
+
+
+def _worth_trying(candidate: Candidate, wall: int) -> bool:
+    """Whether it saves anything alone, or might once what holds it up is repaired: device work
+    that hides behind a slow host saves nothing as long as the host is slow."""
+    extent = candidate.occurrences.spans.measure
+    hidden = candidate.pattern.side == "gpu" and extent >= LEAST_SHARE["fault"] * wall
+    return hidden or candidate.alone_ns >= WORTH_TRYING * wall
 
 
 def _among_each_other(

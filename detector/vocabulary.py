@@ -61,6 +61,7 @@ CALLS: Final[dict[str, re.Pattern[str]]] = {
         r"|^hipMemcpyWithStream$|^urQueueFinish|^urEventWait",
         "alloc": r"^(cuda|hip)(Malloc|Free|ExtMalloc|Host(Alloc|Malloc|Register|Free|Unregister))"
         r"|^cuMem(Alloc|Free|Create|Release|Map|Unmap|AddressReserve)",
+        "capture": r"^(cuda|hip)(StreamBeginCapture|StreamEndCapture|GraphInstantiate)",
         "module_load": r"^cu(Module|Library)(Load|GetFunction)|^hipModuleLoad(?!.*Launch)",
     }.items()
 }

@@ -8,7 +8,7 @@ import numpy as np
 
 from detector.patterns import capability
 from detector.patterns.pattern import Pattern
-from detector.patterns.repairs import dropped, quicker_host, shortened
+from detector.patterns.repairs import dropped, quicker_host, shortened, spared
 from detector.replay.repair import Repair
 from detector.rows import multiprocessors
 from detector.signals import Signals
@@ -47,7 +47,7 @@ def _fused_chains(s: Signals, rows: Int64) -> Repair:
     chain = np.concatenate([[0], np.cumsum(far)])[: len(order)]
     ranked = np.lexsort((-trace.dur[order], chain))
     first = np.append(True, chain[ranked][1:] != chain[ranked][:-1])[: len(order)]
-    return dropped(s, np.sort(order[ranked[~first]]))
+    return spared(s, np.sort(order[ranked[~first]]))
 
 
 def _between(s: Signals, order: Int64) -> np.ndarray:
@@ -108,7 +108,7 @@ PATTERNS: Final = (
         "compute",
         "opportunity",
         "attention-between",
-        dropped,
+        spared,
         "a fused kernel takes as long as the two products",
         ("compute", "cpu-compute"),
     ),

@@ -11,7 +11,7 @@ from detector.patterns.pattern import Pattern
 from detector.patterns.repairs import calls_of, quicker_host
 from detector.replay.repair import Repair
 from detector.signals import Signals
-from detector.signals.python import Gaps, gaps
+from detector.signals.python import Gaps, gaps, loop_rounds
 from detector.trace import Int64
 
 GRAPH_SHARE: Final = 0.1  # of the host's time per kernel: what a graph replay leaves
@@ -43,15 +43,12 @@ def _shorter_gaps(s: Signals, found: Gaps) -> Repair:
 def _one_op(s: Signals, rows: Int64) -> Repair:
     """Of each loop one round stays."""
     trace, ops = s.trace, s.on(s.activity.top_ops, s.main_thread)
-    gap = np.diff(trace.start[rows])
-    breaks = np.flatnonzero(gap > 8 * max(1, int(np.median(gap)))) if len(rows) > 1 else gap[:0]
-    first = np.append(0, breaks + 1)
-    last = np.append(breaks, len(rows) - 1)
-    gone = [
-        ops[(trace.start[ops] >= trace.start[rows[min(a + 1, b)]]) & (ops <= rows[b])]
-        for a, b in zip(first.tolist(), last.tolist(), strict=True)
-    ]
-    all_gone = np.unique(np.concatenate(gone)) if gone else rows[:0]
+    gone = [rows[:0]]
+    for first, last in zip(*loop_rounds(s), strict=True):
+        mine = rows[(rows > first) & (rows <= last)]
+        if len(mine):
+            gone.append(ops[(ops >= mine[0]) & (trace.start[ops] <= trace.start[mine[-1]])])
+    all_gone = np.unique(np.concatenate(gone))
     return Repair(remove=all_gone, idle=(all_gone, np.zeros(len(all_gone), np.int64)))
 
 

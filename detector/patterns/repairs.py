@@ -23,6 +23,22 @@ def dropped(s: Signals, rows: Int64) -> Repair:
     return Repair(drop=rows) if s.activity.has_device else Repair(remove=rows)
 
 
+def spared(s: Signals, work: Int64) -> Repair:
+    """Device work goes, with the ops that launch nothing else: a fused op spares them, too.
+
+    On a CPU run the ops.
+    """
+    if not s.activity.has_device:
+        return Repair(remove=work)
+    trace = s.trace
+    ops = trace.op[work]
+    count = np.bincount(ops[ops >= 0], minlength=len(trace))
+    everything = trace.op[s.activity.device_work]
+    total = np.bincount(everything[everything >= 0], minlength=len(trace))
+    alone = np.flatnonzero((count > 0) & (count == total))
+    return Repair(remove=alone, drop=work)
+
+
 def shortened(s: Signals, rows: Int64, ns: Int64) -> Repair:
     """Work takes at most so long: of the device, and on a CPU run the ops' own time."""
     if s.activity.has_device:

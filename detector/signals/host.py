@@ -9,6 +9,7 @@ import numpy as np
 from detector import vocabulary
 from detector.intervals import Intervals
 from detector.signals.signal import Signal, Signals
+from detector.signals.timeline import FOREVER
 from detector.trace import Bool, Cat, Int64
 
 LONG_OP_NS: Final = 200_000  # an op that only dispatches is shorter
@@ -17,7 +18,8 @@ STALL_NS: Final = 300_000  # own time of an op that did something else than its 
 STALL_FACTOR: Final = 20  # ... so many times the op's median
 PAUSE_NS: Final = 1_000_000  # ordinary interpreter time between two calls is shorter
 PAUSE_APART: Final = 40  # launches: pauses nearer to each other are the program's own rhythm
-FIRST_USE: Final = 2  # allocations of a size that steady state repeats come more often
+OFTEN: Final = 4  # calls that allocate, and that free, after all kernels have been used
+SEEN: Final = 0.95  # of the kernels by name
 
 
 # -- compilation ---------------------------------------------------------------------------------
@@ -159,11 +161,7 @@ def _after_marker(s: Signals, rows: Int64) -> Bool:
 
 
 def allocations(s: Signals) -> Int64:
-    """Driver calls that allocate, map or free memory, and that steady state repeats.
-
-    First use is not churn: what comes before most kernels of the trace, or in a step that no later
-    step resembles, warms the cache up.
-    """
+    """Driver calls that allocate, map or free memory, where steady state repeats them."""
     rows = s.activity.calls("alloc")
     return rows[_repeats(s, rows)]
 
@@ -175,19 +173,31 @@ def first_use_allocations(s: Signals) -> Int64:
 
 
 def _repeats(s: Signals, rows: Int64) -> Bool:
-    """Which of these calls stand in a part of the trace that goes on like that.
+    """Which of these calls belong to a churn: all or none.
 
-    The trace is cut into four parts of equally many launches. First use shows in the first alone,
-    churn in most of them.
+    First use goes on as long as new kernels appear, and keeps what it gets. Churn goes on after
+    that, and frees what it allocates (or pins memory again and again).
     """
-    launches = np.sort(s.trace.start[s.activity.launches])
-    if len(launches) < 8 or not len(rows):
-        return np.ones(len(rows), np.bool_)
-    edges = launches[[len(launches) // 4, len(launches) // 2, 3 * len(launches) // 4]]
-    part = np.searchsorted(edges, s.trace.start[rows], side="right")
-    count = np.bincount(part, minlength=4)
-    spread = np.count_nonzero(count[1:] >= FIRST_USE) >= 2
-    return np.full(len(rows), spread) if spread else np.zeros(len(rows), np.bool_)
+    settled = rows[s.trace.start[rows] >= _settled(s)]
+    names = [s.trace.names[i] for i in s.trace.name[settled].tolist()]
+    frees = sum("Free" in name or "Release" in name or "Unmap" in name for name in names)
+    pins = sum("Host" in name and "Free" not in name for name in names)
+    goes_on = min(frees, len(names) - frees) >= OFTEN or pins >= OFTEN
+    return np.full(len(rows), goes_on)
+
+
+def _settled(s: Signals) -> int:
+    """When nearly all kernels of the trace have been launched once, ns; never, if that is not
+    before half of its device work: then it holds no second iteration."""
+    a, trace = s.activity, s.trace
+    work = a.device_work
+    if not len(work):
+        return 0
+    _, first = np.unique(trace.name[work], return_index=True)
+    last = int(np.quantile(first, SEEN, method="lower"))
+    if 2 * last > len(work):
+        return FOREVER
+    return int(a.called(work[[last]])[0])
 
 
 # -- the rest ------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from detector.signals.signal import Signal, Signals
 from detector.trace import Bool, Cat, Int64, Trace
 
 ROUNDS: Final = 10  # as many repeats of one op make a loop
+MOST_OPS: Final = 40  # of a round: a longer one is a layer or a step
 NEAR: Final = 8  # times the median distance: further apart, and the loop has ended
 LEAST_NS: Final = 20_000  # ordinary interpreter time between two ops
 FACTOR: Final = 4  # ... or so many times the median
@@ -106,19 +107,52 @@ def _busy_elsewhere(s: Signals, found: Gaps) -> Bool:
 
 
 def loops(s: Signals) -> Int64:
-    """Row accesses that a Python loop makes: ten and more of one kind in close succession."""
-    a, trace = s.activity, s.trace
-    rows = s.on(np.intersect1d(a.top_ops, a.ops("select")), s.main_thread)
-    if len(rows) < ROUNDS:
-        return rows[:0]
-    gap = np.diff(trace.start[rows])
-    breaks = np.flatnonzero(gap > NEAR * max(1, int(np.median(gap)))) + 1
-    first = np.concatenate([[0], breaks])
-    last = np.append(breaks, len(rows))
-    kept = [
-        rows[i:j] for i, j in zip(first.tolist(), last.tolist(), strict=True) if j - i >= ROUNDS
-    ]
-    return np.concatenate(kept) if kept else rows[:0]
+    """Row accesses that a Python loop makes: ten rounds and more of the same few ops."""
+    first, last = loop_rounds(s)
+    selects = _accesses(s)
+    kept = [selects[(selects >= a) & (selects <= b)] for a, b in zip(first, last, strict=True)]
+    return np.concatenate(kept) if kept else selects[:0]
+
+
+def _accesses(s: Signals) -> Int64:
+    return s.on(np.intersect1d(s.activity.top_ops, s.activity.ops("select")), s.main_thread)
+
+
+def loop_rounds(s: Signals) -> tuple[list[int], list[int]]:
+    """First and last row access of each loop: between any two stand the same ops, by name."""
+    trace, selects = s.trace, _accesses(s)
+    if len(selects) < ROUNDS:
+        return [], []
+    ops = s.on(s.activity.top_ops, s.main_thread)
+    place = np.searchsorted(ops, selects)
+    between = np.diff(place)
+    gap = np.diff(trace.start[selects])
+    near = gap <= NEAR * max(1, int(np.median(gap)))
+    same = np.append(False, (between[1:] == between[:-1]) & _alike(s, ops, place, between))
+    run = np.cumsum(~(same & near))  # a round that is unlike the one before it begins a run
+    first: list[int] = []
+    last: list[int] = []
+    for number in np.flatnonzero(np.bincount(run) >= ROUNDS - 1).tolist():
+        rounds = np.flatnonzero(run == number)
+        if between[rounds[0]] <= MOST_OPS and not _only_accesses(s, ops, place, rounds):
+            first.append(int(selects[rounds[0]]))
+            last.append(int(selects[rounds[-1] + 1]))
+    return first, last
+
+
+def _alike(s: Signals, ops: Int64, place: Int64, between: Int64) -> Bool:
+    """For each round but the first whether its second op has the name of the last round's."""
+    name = s.trace.name[ops]
+    second = name[np.minimum(place[:-1] + 1, len(ops) - 1)]
+    found: Bool = (second[1:] == second[:-1]) & (name[place[1:-1]] == name[place[:-2]])
+    return found | (between[1:] <= 1)
+
+
+def _only_accesses(s: Signals, ops: Int64, place: Int64, rounds: Int64) -> bool:
+    """Whether nothing is computed between the accesses: views of parameters, not a loop."""
+    inside = ops[place[rounds[0]] : place[rounds[-1] + 1]]
+    names = {s.trace.names[i] for i in np.unique(s.trace.name[inside]).tolist()}
+    return all(vocabulary.HOST["select"].search(name) for name in names)
 
 
 def compiled_regions(s: Signals) -> Int64:

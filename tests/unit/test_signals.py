@@ -129,8 +129,14 @@ def test_first_use_is_not_churn() -> None:
 
 
 def test_allocating_in_every_iteration_is_churn() -> None:
-    churn = [call("cudaFree", 25 + 50 * i, 5) for i in range(100)]
-    assert len(found("allocation", *steady(), *churn)) == 100
+    free = [call("cudaFree", 25 + 50 * i, 5) for i in range(100)]
+    get = [call("cudaMalloc", 32 + 50 * i, 5) for i in range(100)]
+    assert len(found("allocation", *steady(), *free, *get)) == 200
+
+
+def test_memory_that_only_grows_is_not_churn() -> None:
+    get = [call("cudaMalloc", 32 + 50 * i, 5) for i in range(100)]
+    assert found("allocation", *steady(), *get) == []
 
 
 # -- waits ---------------------------------------------------------------------------------------
