@@ -171,8 +171,8 @@ CLEAN = replace(
 NOT_ANALYZABLE = replace(
     CLEAN,
     analyzable=False,
-    why_not="the GPU's records are missing for 83 % of the time",
-    record_instead="a few steps with a larger profiler buffer, in a schedule with warm-up steps",
+    why_not="The GPU's records are missing for 83 % of the time",
+    record_instead="Record a few steps with a larger profiler buffer, after warm-up steps",
     # what a careless stage might leave behind: none of it may be shown
     findings=TYPICAL.findings,
     leads=TYPICAL.leads,

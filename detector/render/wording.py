@@ -220,7 +220,7 @@ def not_checked(report: Report, most: int = 4) -> list[tuple[str, str]]:
 def verdict(report: Report) -> str:
     """The line above the findings, or instead of them: what was found, and in how much."""
     if not report.analyzable:
-        return f"Cannot be analyzed: {clean(report.why_not or 'no reason given', 600).rstrip('.')}."
+        return f"Cannot be analyzed: {_inside(report.why_not or 'no reason given')}."
     checked = len(BY_ID) - len({row.pattern for row in report.not_checked} & set(BY_ID))
     tail = f"{_apart(report)}; {checked} of {len(BY_ID)} patterns checked."
     count = sum(f.pattern != UNCLEAR for f in report.findings)
@@ -242,7 +242,13 @@ def _apart(report: Report) -> str:
 def record_instead(report: Report) -> str:
     """What to record where a trace cannot be analyzed; empty otherwise."""
     wanted = None if report.analyzable else report.record_instead
-    return f"Record instead: {clean(wanted, 1000).rstrip('.')}." if wanted else ""
+    return f"Instead: {_inside(wanted)}." if wanted else ""
+
+
+def _inside(sentence: str) -> str:
+    """A sentence as part of another: no capital at its start, unless of an acronym, no stop."""
+    text = clean(sentence, 1000).rstrip(".")
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text
 
 
 def findings(report: Report) -> list[Finding]:
