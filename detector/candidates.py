@@ -109,22 +109,34 @@ def _worth_trying(candidate: Candidate, wall: int) -> bool:
     return hidden or candidate.alone_ns >= WORTH_TRYING * wall
 
 
+def _precedence(pair: tuple[Candidate, Repair]) -> tuple[bool, bool, int]:
+    """Faults first, then what the program does between launches: it has a name of its own, which
+    the pace of launches in general has not; then the largest."""
+    pattern, alone = pair[0].pattern, pair[0].alone_ns
+    return pattern.kind != "fault", pattern.signal != "python-gap", -alone
+
+
 def _among_each_other(
     graph: Graph,
     tried: Sequence[tuple[Candidate, Repair]],
     span: tuple[int, int],
     wall: int,
 ) -> tuple[list[tuple[Candidate, Repair]], int]:
-    """Sizes with the others repaired, without those that are then not worth it any more.
+    """Sizes among each other, and what all save together.
 
-    What is dropped leaves its share to the others, so they are sized again without it.
+    Faults share what they save together in proportion to what each saves alone; opportunities get
+    what they save after them, one after the other. What is then not worth it is dropped, and leaves
+    its share to the others.
     """
-    order = sorted(tried, key=lambda p: (p[0].pattern.kind != "fault", -p[0].alone_ns))
+    order = sorted(tried, key=_precedence)
     while order:
-        shares = graph.waterfall([repair for _, repair in order], span)
+        faults = [pair for pair in order if pair[0].pattern.kind == "fault"]
+        together = _joined(faults)
+        shares = graph.waterfall([together, *(r for _, r in order[len(faults) :])], span)
+        split = _in_proportion([c.alone_ns for c, _ in faults], shares[0])
         sized = [
             (replace(c, best_ns=ns, share=ns / wall), r)
-            for (c, r), ns in zip(order, shares, strict=True)
+            for (c, r), ns in zip(order, [*split, *shares[1:]], strict=True)
         ]
         weak = [i for i, (c, _) in enumerate(sized) if c.share < LEAST_SHARE[c.pattern.kind]]
         if not weak:
@@ -132,6 +144,19 @@ def _among_each_other(
         least = min(weak, key=lambda i: sized[i][0].best_ns)
         order = [pair for i, pair in enumerate(order) if i != least]
     return [], 0
+
+
+def _joined(pairs: Sequence[tuple[Candidate, Repair]]) -> Repair:
+    whole = Repair()
+    for _, repair in pairs:
+        whole = whole | repair
+    return whole
+
+
+def _in_proportion(parts: Sequence[int], whole: int) -> list[int]:
+    """``whole`` in parts as large, one to another, as these; they add up exactly."""
+    edges = np.round(np.cumsum([0, *parts]) * (whole / max(1, sum(parts)))).astype(np.int64)
+    return [int(x) for x in np.diff(edges)]
 
 
 def _with_rest(

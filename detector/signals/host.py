@@ -176,13 +176,20 @@ def _repeats(s: Signals, rows: Int64) -> Bool:
     """Which of these calls belong to a churn: all or none.
 
     First use goes on as long as new kernels appear, and keeps what it gets. Churn goes on after
-    that, and frees what it allocates (or pins memory again and again).
+    that, or in a marked step that does not warm up, and frees what it allocates (or pins memory
+    again and again).
     """
-    settled = rows[s.trace.start[rows] >= _settled(s)]
+    steady = [step for step in s.trace.steps if not step.warmup]
+    at = s.trace.start[rows]
+    if steady:
+        settled = rows[(at >= steady[0].start) & (at < steady[-1].end)]
+    else:
+        settled = rows[at >= _settled(s)]
     names = [s.trace.names[i] for i in s.trace.name[settled].tolist()]
     frees = sum("Free" in name or "Release" in name or "Unmap" in name for name in names)
     pins = sum("Host" in name and "Free" not in name for name in names)
-    goes_on = min(frees, len(names) - frees) >= OFTEN or pins >= OFTEN
+    often = 2 if steady else OFTEN
+    goes_on = min(frees, len(names) - frees) >= often or pins >= OFTEN
     return np.full(len(rows), goes_on)
 
 
