@@ -45,22 +45,32 @@ class Gaps:
 
 
 def gaps(s: Signals) -> Gaps:
-    """The main thread's stretches in no op, call or loader."""
+    """The main thread's stretches in no op, call or loader that are longer than ordinary."""
+    start, end, after = _between(s)
+    usual = int(np.median(end - start)) if len(start) else 0
+    long = end - start > max(LEAST_NS, FACTOR * usual)
+    start, end, after = start[long], end[long], after[long]
+    return Gaps(start, end, after, _owners(s, start, end), usual)
+
+
+def ordinary_gap(s: Signals) -> int:
+    """What the interpreter takes at most between two ops of this program, ns."""
+    start, end, _ = _between(s)
+    return max(LEAST_NS, FACTOR * int(np.median(end - start))) if len(start) else LEAST_NS
+
+
+def _between(s: Signals) -> tuple[Int64, Int64, Int64]:
+    """The main thread's stretches in no op, call or loader, and the event that ends each."""
     a, trace = s.activity, s.trace
     other = [a.loader_rows, s["compilation"], a.host("unused_parameters"), s["collection"]]
     rows = np.unique(np.concatenate([a.aten, a.of(*CALLS), *other]))
     rows = s.on(rows, s.main_thread)
     if len(rows) < 2:
-        none = np.empty(0, np.int64)
-        return Gaps(none, none, none, none, 0)
+        return rows[:0], rows[:0], rows[:0]
     done = np.maximum.accumulate(trace.end[rows])
     start, end, after = done[:-1], trace.start[rows[1:]], rows[1:]
     keep = end > start
-    start, end, after = start[keep], end[keep], after[keep]
-    usual = int(np.median(end - start)) if len(start) else 0
-    long = end - start > max(LEAST_NS, FACTOR * usual)
-    start, end, after = start[long], end[long], after[long]
-    return Gaps(start, end, after, _owners(s, start, end), usual)
+    return start[keep], end[keep], after[keep]
 
 
 def _owners(s: Signals, start: Int64, end: Int64) -> Int64:
