@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from detector.ledger import Ledger, build
+from detector.ledger import CODE, Ledger, build
 from detector.patterns import PATTERNS
 from detector.signals import Signals
 from detector.window import Judged
@@ -21,6 +21,7 @@ DARK_SHARE: Final = 0.5  # of the launches without a device record
 LEAST_LAUNCHES: Final = 20
 SET_UP_SHARE: Final = 0.5  # of the whole trace spent on first use
 UNEXPLAINED_SHARE: Final = 0.5  # of the analyzed time
+FIRST_CALL_NS: Final = 1_000_000  # a runtime call takes so long on its first use only
 ONE_KERNEL_SHARE: Final = 0.9  # of the device's time spent in one kernel: a micro test
 FEW_KERNELS: Final = 4  # kernels by name in a micro test: set-up fills and copies beside it
 
@@ -105,20 +106,21 @@ def _unexplained(ledger: Ledger) -> WhyNot | None:
 
 
 def _set_up_only(s: Signals, judged: Judged) -> WhyNot | None:
-    """No steady state, and most of the trace is the first use of kernels and memory."""
+    """No steady state, and most of the trace is the first use of kernels, memory and libraries."""
     trace = s.trace
     if judged.how != "whole" or not s.activity.has_device or len(s["allocation"]):
         return None
-    work = s.host_program[trace.dur[s.host_program] > 0]
-    first = int(trace.start[work].min(initial=judged.start))
+    first = int(trace.start[s.calls].min(initial=judged.start))
     whole = build(s, min(first, judged.start), judged.end)
-    total = whole.total()
-    spent = sum(total.get(cause, 0) for cause in _SET_UP)
+    long = whole.pieces.end - whole.pieces.start >= FIRST_CALL_NS
+    first_calls = np.isin(whole.pieces.cause, [CODE["call"], CODE["op-stall"]]) & long
+    spent = int((whole.pieces.end - whole.pieces.start)[first_calls].sum())
+    spent += sum(whole.total().get(cause, 0) for cause in _SET_UP)
     wall = max(1, whole.end - whole.start)
     if spent < SET_UP_SHARE * wall:
         return None
     return WhyNot(
-        f"Only a first iteration: {spent / wall:.0%} of it loads kernels and allocates memory",
+        f"Only a first iteration: {spent / wall:.0%} of it loads kernels and sets up the device",
         "Record steady state: schedule(wait=1, warmup=3, active=3), with prof.step()",
     )
 

@@ -3,8 +3,8 @@
 Found in the whole analyzed time, wherever the occurrences lie, and sized by counterfactual: the
 trace is replayed without the fault. ``alone``: only this pattern is repaired. ``rest``: it is
 repaired last, when all others are. Between them lies the truth: two causes that hold the device up
-at the same time have no figure of their own. ``best`` are the shares of a waterfall, faults first:
-they add up to what all candidates save together.
+at the same time have no figure of their own. ``best`` are shares of waterfalls, faults first: they
+add up to what all candidates save together.
 """
 
 from __future__ import annotations
@@ -109,44 +109,100 @@ def _worth_trying(candidate: Candidate, wall: int) -> bool:
     return hidden or candidate.alone_ns >= WORTH_TRYING * wall
 
 
+def _precedence(pair: tuple[Candidate, Repair]) -> tuple[bool, bool, int]:
+    """Faults first, then what the program does between launches: it has a name of its own, which
+    the pace of launches in general has not; then the largest."""
+    pattern, alone = pair[0].pattern, pair[0].alone_ns
+    return pattern.kind != "fault", pattern.signal != "python-gap", -alone
+
+
 def _among_each_other(
     graph: Graph,
     tried: Sequence[tuple[Candidate, Repair]],
     span: tuple[int, int],
     wall: int,
 ) -> tuple[list[tuple[Candidate, Repair]], int]:
-    """Sizes with the others repaired, without those that are then not worth it any more.
+    """Sizes among each other, and what all save together.
 
-    What is dropped leaves its share to the others, so they are sized again without it.
+    What is neither worth it in its share nor repaired last is dropped, the least first; it leaves
+    its share to the others.
     """
-    order = sorted(tried, key=lambda p: (p[0].pattern.kind != "fault", -p[0].alone_ns))
+    order = sorted(tried, key=_precedence)
     while order:
-        shares = graph.waterfall([repair for _, repair in order], span)
+        shares = _shares(graph, order, span)
+        joint = sum(shares)
         sized = [
             (replace(c, best_ns=ns, share=ns / wall), r)
             for (c, r), ns in zip(order, shares, strict=True)
         ]
-        weak = [i for i, (c, _) in enumerate(sized) if c.share < LEAST_SHARE[c.pattern.kind]]
-        if not weak:
-            return _with_rest(graph, sized, span, sum(shares)), sum(shares)
-        least = min(weak, key=lambda i: sized[i][0].best_ns)
-        order = [pair for i, pair in enumerate(order) if i != least]
+        dropped = _least_worth(graph, sized, span, joint, wall)
+        if dropped is None:
+            return _with_rest(graph, sized, span, joint), joint
+        order = [pair for i, pair in enumerate(order) if i != dropped]
     return [], 0
+
+
+def _shares(
+    graph: Graph, order: Sequence[tuple[Candidate, Repair]], span: tuple[int, int]
+) -> list[int]:
+    """What each saves, faults before opportunities; adds up to what all save.
+
+    Among its like each gets the mean of two waterfalls, in this order and in the reverse: what
+    only two repairs together save is neither the first's nor the last's.
+    """
+    repairs = [repair for _, repair in order]
+    faults = sum(candidate.pattern.kind == "fault" for candidate, _ in order)
+    there = graph.waterfall(repairs, span)
+    turned = [*repairs[:faults][::-1], *repairs[faults:][::-1]]
+    back = graph.waterfall(turned, span)
+    back = [*back[:faults][::-1], *back[faults:][::-1]]
+    return [(a + b + i % 2) // 2 for i, (a, b) in enumerate(zip(there, back, strict=True))]
+
+
+def _least_worth(
+    graph: Graph,
+    sized: Sequence[tuple[Candidate, Repair]],
+    span: tuple[int, int],
+    joint: int,
+    wall: int,
+) -> int | None:
+    """The least of those that are not worth it; None where all are."""
+    for i in sorted(range(len(sized)), key=lambda i: sized[i][0].best_ns):
+        candidate = sized[i][0]
+        least = LEAST_SHARE[candidate.pattern.kind] * wall
+        if candidate.best_ns < least and _rest(graph, sized, i, span, joint) < least:
+            return i
+    return None
+
+
+def _rest(
+    graph: Graph,
+    sized: Sequence[tuple[Candidate, Repair]],
+    last: int,
+    span: tuple[int, int],
+    joint: int,
+) -> int:
+    """What one saves when all others are repaired."""
+    others = _joined([pair for i, pair in enumerate(sized) if i != last])
+    return max(0, joint - graph.saved(others, span))
+
+
+def _joined(pairs: Sequence[tuple[Candidate, Repair]]) -> Repair:
+    whole = Repair()
+    for _, repair in pairs:
+        whole = whole | repair
+    return whole
 
 
 def _with_rest(
     graph: Graph, sized: Sequence[tuple[Candidate, Repair]], span: tuple[int, int], joint: int
 ) -> list[tuple[Candidate, Repair]]:
-    """What each saves when all others are repaired."""
+    """The range of each: alone, and when all others are repaired."""
     found = []
     for i, (candidate, repair) in enumerate(sized):
-        others = Repair()
-        for j, (_, other) in enumerate(sized):
-            if j != i:
-                others = others | other
-        rest = joint - graph.saved(others, span)
-        low, high = sorted((max(rest, 0), max(candidate.alone_ns, candidate.best_ns)))
-        low = min(low, candidate.best_ns)
+        rest = _rest(graph, sized, i, span, joint)
+        low = min(rest, candidate.alone_ns, candidate.best_ns)
+        high = max(rest, candidate.alone_ns, candidate.best_ns)
         found.append((replace(candidate, rest_ns=low, alone_ns=high), repair))
     return found
 

@@ -72,7 +72,7 @@ def judge_time(trace: Trace) -> Judged:
     if steps:
         return _by_markers(activity, steps, warnings)
     start, end = _work_span(trace)
-    begin = _first_launch(trace, start)
+    begin = _loop_begins(activity, start)
     if begin - start > SET_UP * (end - start):
         warnings.append("not analyzed: set-up before the first launch")
         start = begin
@@ -163,6 +163,12 @@ def _work_span(trace: Trace) -> tuple[int, int]:
     if not work.any():
         return 0, 0
     return int(trace.start[work].min()), int(trace.end[work].max())
+
+
+def _loop_begins(activity: Activity, start: int) -> int:
+    """Where the device first gets work, or, if earlier, the loader is first asked for a batch."""
+    loader = activity.trace.start[activity.loader_rows]
+    return min(_first_launch(activity.trace, start), max(start, int(loader.min(initial=2**62))))
 
 
 def _first_launch(trace: Trace, start: int) -> int:

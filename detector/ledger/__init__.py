@@ -27,7 +27,7 @@ from detector.signals import Signals
 from detector.signals.frames import OWN, Place, climb, place
 from detector.trace import Cat, Int64
 
-__all__ = ["BY_ID", "CAUSES", "Cause", "Ledger", "build"]
+__all__ = ["BY_ID", "CAUSES", "CODE", "Cause", "Ledger", "build"]
 
 _DEVICE: Final = (Cat.KERNEL, Cat.GPU_MEMCPY, Cat.GPU_MEMSET)
 

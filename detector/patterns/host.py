@@ -11,16 +11,16 @@ from detector.patterns.pattern import Pattern
 from detector.patterns.repairs import calls_of, quicker_host
 from detector.replay.repair import Repair
 from detector.signals import Signals
-from detector.signals.python import Gaps, gaps, loop_rounds
+from detector.signals.python import Gaps, gaps, loop_rounds, ordinary_gap
 from detector.trace import Int64
 
 GRAPH_SHARE: Final = 0.1  # of the host's time per kernel: what a graph replay leaves
-LONGEST_GAP_NS: Final = 1_000_000
 RESTS_NS: Final = 20_000  # what an op takes that was not stopped
 
 
 def _as_a_graph(s: Signals, rows: Int64) -> Repair:
-    return quicker_host(s, rows, GRAPH_SHARE, LONGEST_GAP_NS)
+    """All between the launches goes but a tenth; longer gaps are the program's own Python."""
+    return quicker_host(s, rows, GRAPH_SHARE, ordinary_gap(s))
 
 
 def _to_the_usual(s: Signals, rows: Int64) -> Repair:

@@ -10,7 +10,8 @@ import numpy as np
 
 from detector.intervals import Intervals
 from detector.replay.repair import Repair
-from detector.signals import Signals
+from detector.signals import SIGNALS, Signals
+from detector.signals.python import gap_before
 from detector.taxonomy import BY_ID as ROWS
 from detector.taxonomy import Need, Side
 from detector.trace import Int64
@@ -80,4 +81,6 @@ class Pattern:
         """All of the trace, in time order; none where it does not apply."""
         rows = signals[self.signal] if self.applies(signals) else np.empty(0, np.int64)
         trace = signals.trace
+        if SIGNALS[self.signal].unit == "gaps":
+            return Occurrences(rows, *gap_before(signals, rows))
         return Occurrences(rows, trace.start[rows], trace.end[rows])

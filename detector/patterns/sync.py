@@ -9,7 +9,7 @@ import numpy as np
 
 from detector import vocabulary
 from detector.patterns.pattern import Pattern
-from detector.patterns.repairs import CALL_NS, calls_of
+from detector.patterns.repairs import CALL_NS, calls_of, removed
 from detector.replay.repair import Repair
 from detector.signals import Signals
 from detector.trace import Cat, Int64
@@ -21,14 +21,14 @@ def _unread(s: Signals, rows: Int64) -> Repair:
     return Repair(remove=np.unique(ops[ops >= 0]), unwait=rows)
 
 
-def _unwaited(_: Signals, rows: Int64) -> Repair:
-    return Repair(unwait=rows)
-
-
 def _sized_before(s: Signals, rows: Int64) -> Repair:
-    """The wait goes, and the copy of the size; what the op computes stays."""
+    """The wait goes, the copy of the size, and the op's time on the host: what it launches stays,
+    and a mask is part of an op that is there anyway."""
     copies = _copies_beside(s, rows, vocabulary.HOST["dynamic_shape"])
-    return Repair(unwait=np.union1d(rows, calls_of(s, copies)), drop=copies)
+    ops = s.enclosing(rows, vocabulary.HOST["dynamic_shape"])
+    inside = s.inside(np.unique(ops[ops >= 0]))
+    own = Repair(own=(inside, np.zeros(len(inside), np.int64)))
+    return own | Repair(unwait=np.union1d(rows, calls_of(s, copies)), drop=copies)
 
 
 def _left_on_device(s: Signals, rows: Int64) -> Repair:
@@ -81,8 +81,8 @@ PATTERNS: Final = (
         "sync",
         "fault",
         "explicit-wait",
-        _unwaited,
-        "nothing but the host's clock needs the wait",
+        removed,
+        "nothing but a clock on the host needs the call",
         ("sync-explicit", *_BEHIND),
     ),
     Pattern(

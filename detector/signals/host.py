@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -18,7 +19,7 @@ STALL_NS: Final = 300_000  # own time of an op that did something else than its 
 STALL_FACTOR: Final = 20  # ... so many times the op's median
 PAUSE_NS: Final = 1_000_000  # ordinary interpreter time between two calls is shorter
 PAUSE_APART: Final = 40  # launches: pauses nearer to each other are the program's own rhythm
-OFTEN: Final = 4  # calls that allocate, and that free, after all kernels have been used
+OFTEN: Final = 4  # times, after all kernels have been used
 SEEN: Final = 0.95  # of the kernels by name
 
 
@@ -176,13 +177,20 @@ def _repeats(s: Signals, rows: Int64) -> Bool:
     """Which of these calls belong to a churn: all or none.
 
     First use goes on as long as new kernels appear, and keeps what it gets. Churn goes on after
-    that, and frees what it allocates (or pins memory again and again).
+    that, or in a marked step that does not warm up: memory is given back and asked for again (or
+    pinned again and again).
     """
-    settled = rows[s.trace.start[rows] >= _settled(s)]
+    steady = [step for step in s.trace.steps if not step.warmup]
+    at = s.trace.start[rows]
+    if steady:
+        settled = rows[(at >= steady[0].start) & (at < steady[-1].end)]
+    else:
+        settled = rows[at >= _settled(s)]
     names = [s.trace.names[i] for i in s.trace.name[settled].tolist()]
-    frees = sum("Free" in name or "Release" in name or "Unmap" in name for name in names)
-    pins = sum("Host" in name and "Free" not in name for name in names)
-    goes_on = min(frees, len(names) - frees) >= OFTEN or pins >= OFTEN
+    frees = [("Free" in name or "Release" in name or "Unmap" in name) for name in names]
+    again = sum(a and not b for a, b in pairwise(frees))  # memory given back and asked for again
+    pins = sum("Host" in name and not free for name, free in zip(names, frees, strict=True))
+    goes_on = again >= (1 if steady else OFTEN) or pins >= OFTEN
     return np.full(len(rows), goes_on)
 
 

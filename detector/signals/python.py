@@ -19,7 +19,8 @@ MOST_OPS: Final = 40  # of a round: a longer one is a layer or a step
 NEAR: Final = 8  # times the median distance: further apart, and the loop has ended
 LEAST_NS: Final = 20_000  # ordinary interpreter time between two ops
 FACTOR: Final = 4  # ... or so many times the median
-LONGEST_NS: Final = 1_000_000  # without a frame, longer gaps are not said to be Python
+LONGEST_NS: Final = 1_000_000  # what takes longer does not get faster by launching in a graph
+UNNAMED_NS: Final = 5_000_000  # without a frame, longer gaps are not said to be Python
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,21 +45,32 @@ class Gaps:
 
 
 def gaps(s: Signals) -> Gaps:
-    """The main thread's stretches in no op, call or loader."""
-    a, trace = s.activity, s.trace
-    rows = np.unique(np.concatenate([a.aten, a.of(*CALLS), a.loader_rows, s["compilation"]]))
-    rows = s.on(rows, s.main_thread)
-    if len(rows) < 2:
-        none = np.empty(0, np.int64)
-        return Gaps(none, none, none, none, 0)
-    done = np.maximum.accumulate(trace.end[rows])
-    start, end, after = done[:-1], trace.start[rows[1:]], rows[1:]
-    keep = end > start
-    start, end, after = start[keep], end[keep], after[keep]
+    """The main thread's stretches in no op, call or loader that are longer than ordinary."""
+    start, end, after = _between(s)
     usual = int(np.median(end - start)) if len(start) else 0
     long = end - start > max(LEAST_NS, FACTOR * usual)
     start, end, after = start[long], end[long], after[long]
     return Gaps(start, end, after, _owners(s, start, end), usual)
+
+
+def ordinary_gap(s: Signals) -> int:
+    """What the interpreter takes at most between two ops of this program, ns."""
+    start, end, _ = _between(s)
+    return max(LEAST_NS, FACTOR * int(np.median(end - start))) if len(start) else LEAST_NS
+
+
+def _between(s: Signals) -> tuple[Int64, Int64, Int64]:
+    """The main thread's stretches in no op, call or loader, and the event that ends each."""
+    a, trace = s.activity, s.trace
+    other = [a.loader_rows, s["compilation"], a.host("unused_parameters"), s["collection"]]
+    rows = np.unique(np.concatenate([a.aten, a.of(*CALLS), *other]))
+    rows = s.on(rows, s.main_thread)
+    if len(rows) < 2:
+        return rows[:0], rows[:0], rows[:0]
+    done = np.maximum.accumulate(trace.end[rows])
+    start, end, after = done[:-1], trace.start[rows[1:]], rows[1:]
+    keep = end > start
+    return start[keep], end[keep], after[keep]
 
 
 def _owners(s: Signals, start: Int64, end: Int64) -> Int64:
@@ -74,7 +86,7 @@ def _owners(s: Signals, start: Int64, end: Int64) -> Int64:
 def python_gaps(s: Signals) -> Int64:
     """Events before which the program's own Python ran for long: over four times the median.
 
-    Where stacks are recorded: in a frame of the program's own files. Else up to 1 ms without any
+    Where stacks are recorded: in a frame of the program's own files. Else up to 5 ms without any
     event; longer ones nobody can name. Waits for the backward engine are none.
     """
     found = gaps(s)
@@ -91,10 +103,21 @@ def is_python(s: Signals, found: Gaps) -> Bool:
         s.activity.of(Cat.PYTHON_FUNCTION), vocabulary.WAITS_FOR_BACKWARD, Cat.PYTHON_FUNCTION
     )
     waits = np.isin(found.owner, engine)
-    silent = ~np.bool_(trace.has_stacks) & (found.end - found.start < LONGEST_NS)
+    silent = ~np.bool_(trace.has_stacks) & (found.end - found.start < UNNAMED_NS)
     other = _busy_elsewhere(s, found)
     result: Bool = (own | silent) & ~waits & ~pauses & ~other
     return result
+
+
+def gap_before(s: Signals, rows: Int64) -> tuple[Int64, Int64]:
+    """Begin and end of the stretch before each of these events, ns."""
+    found = gaps(s)
+    place = np.minimum(np.searchsorted(found.after, rows), max(0, len(found.after) - 1))
+    start = s.trace.start[rows].copy()
+    if len(found.after):
+        known = found.after[place] == rows
+        start[known] = found.start[place[known]]
+    return start, s.trace.start[rows]
 
 
 def _busy_elsewhere(s: Signals, found: Gaps) -> Bool:

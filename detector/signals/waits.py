@@ -11,6 +11,7 @@ from detector.signals.signal import Signal, Signals
 from detector.trace import Bool, Int64
 
 LEAST_LAUNCHES: Final = 20  # of fewer, nobody can say that each one waits
+BLOCKING_SHARE: Final = 0.2  # of the kernels, done when their launch returns; usual is one in fifty
 STALL_NS: Final = 1_000_000  # a launch reaches an idle device within microseconds
 
 # Signal -> who asks, of ``activity.SYNC_CAUSES``.
@@ -65,16 +66,17 @@ def unrecorded_waits(s: Signals) -> Int64:
 
 
 def blocking_launches(s: Signals) -> Int64:
-    """Launch calls that last until their kernel is done, where half of them and more do.
+    """Launch calls that return when their kernel is done, where many do: a launch
+    that does not wait returns before its kernel has even begun.
 
     Else synchronisations, where there is one for every second launch.
     """
     a, trace = s.activity, s.trace
     kernels = a.kernels[trace.launch[a.kernels] >= 0]
     call = trace.launch[kernels].astype(np.int64)
-    waits = (trace.end[kernels] <= trace.end[call]) & (2 * trace.dur[kernels] >= trace.dur[call])
-    if len(kernels) and 2 * np.count_nonzero(waits) >= len(kernels):
-        return np.unique(call[waits])
+    done = trace.end[kernels] <= trace.end[call]
+    if len(kernels) >= LEAST_LAUNCHES and np.mean(done) >= BLOCKING_SHARE:
+        return np.unique(call[done])
     explicit = np.setdiff1d(a.syncs_of("explicit"), s["unrecorded-wait"])
     many = len(a.launches) >= LEAST_LAUNCHES and 2 * len(explicit) >= len(a.launches)
     return explicit if many else explicit[:0]
