@@ -71,9 +71,8 @@ def lines(report: Report) -> list[Line]:
 def _group(group: str, label: str, rows: Sequence[LedgerRow]) -> list[Line]:
     share, us = sum(row.share for row in rows), sum(row.us for row in rows)
     ranked = sorted(rows, key=lambda row: -row.us)
-    first = _cause_label(ranked[0])
-    if len(rows) == 1 and label.endswith(first):  # the cause would only repeat the group
-        return [Line(label, share, us, group, place=_first_place(ranked[0]))]
+    if len(rows) == 1 and not ranked[0].where and label.endswith(_cause_label(ranked[0])):
+        return [Line(label, share, us, group)]  # the cause would only repeat the group
     causes = [
         Line(_cause_label(row), row.share, row.us, group, True, _first_place(row))
         for row in ranked

@@ -109,7 +109,7 @@ def _ledger(report: Report) -> RenderableType:
     for line in ledger.lines(report):
         label = Text(f"  {line.label}" if line.is_cause else line.label)
         cells = 0 if line.is_cause else round(_BAR * min(max(line.share, 0.0), 1.0))
-        beside = Text(" ".join(filter(None, ("█" * cells, line.place))), style="dim")
+        beside = Text(line.place or "█" * cells, style="dim")
         table.add_row(label, percent(line.share), duration(line.us), beside)
     total = sum(row.share for row in report.ledger), sum(row.us for row in report.ledger)
     table.add_row("analyzed time", percent(total[0]), duration(total[1]), style="bold")
