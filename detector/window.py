@@ -1,9 +1,9 @@
-"""Judged time and the windows that tile it.
+"""Analyzed time and the windows that tile it.
 
-Judged is the steady state: the marked steps without warm-up, else the iterations that the
+Analyzed is the steady state: the marked steps without warm-up, else the iterations that the
 optimizer's steps close, else regular bursts of work, else the whole span without the profiler's
-own tail. A device that lags behind the host is judged to the end of what the steps launched. A
-window is a fixed cut of the judged time, with a wide one around it for context.
+own tail. A device that lags behind the host is analyzed to the end of what the steps launched. A
+window is a fixed cut of the analyzed time, with a wide one around it for context.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MOST: Final = 0.8  # ... at least so many of the bursts' periods
 
 @dataclass(frozen=True)
 class Judged:
-    """The time that is judged, ns. ``steps`` are the steady ones; ``warmup`` are left out."""
+    """The time that is analyzed, ns. ``steps`` are the steady ones; ``warmup`` are left out."""
 
     start: int
     end: int
@@ -48,7 +48,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Window:
-    """A cut of the judged time, ns; ``step`` indexes ``Judged.steps``; outer is its context."""
+    """A cut of the analyzed time, ns; ``step`` indexes ``Judged.steps``; outer is its context."""
 
     start: int
     end: int
@@ -57,11 +57,11 @@ class Window:
     outer_end: int
 
 
-# -- judged time ---------------------------------------------------------------------------------
+# -- analyzed time ---------------------------------------------------------------------------------
 
 
 def judge_time(trace: Trace) -> Judged:
-    """The steady state of a trace, and in plain words what stands against judging it.
+    """The steady state of a trace, and in plain words what stands against analyzing it.
 
     Raises TraceError where its events lie more than ``LONGEST_SPAN`` apart.
     """
@@ -298,7 +298,7 @@ def _lag(judged: Judged) -> list[int]:
 
 
 def by_time(judged: Judged, count: int = 64) -> tuple[Window, ...]:
-    """Equal windows over the judged time; context are ``NEIGHBOURS`` windows on either side.
+    """Equal windows over the analyzed time; context are ``NEIGHBOURS`` windows on either side.
 
     Raises ValueError where ``count`` is not positive.
     """
@@ -344,7 +344,7 @@ class ByStep:
         _check_positive("fallback", self.fallback)
 
     def __call__(self, judged: Judged) -> tuple[Window, ...]:
-        """The windows of this judged time."""
+        """The windows of this analyzed time."""
         if len(judged.steps) < 2:
             return by_time(judged, self.fallback)
         return by_step(judged, self.parts)
@@ -360,5 +360,5 @@ class ByTime:
         _check_positive("count", self.count)
 
     def __call__(self, judged: Judged) -> tuple[Window, ...]:
-        """The windows of this judged time."""
+        """The windows of this analyzed time."""
         return by_time(judged, self.count)

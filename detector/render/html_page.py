@@ -1,6 +1,6 @@
 """The report as one HTML file: no script, nothing loaded, every text escaped.
 
-The browser is told to hold to that: the page's own policy allows its one style sheet and no more.
+The browser enforces that: the page's own policy allows its one style sheet and no more.
 """
 
 from __future__ import annotations

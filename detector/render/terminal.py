@@ -12,7 +12,7 @@ from rich.text import Text
 
 from detector.render import ledger, wording
 from detector.render.clean import clean, clean_lines
-from detector.render.units import duration, percent, plural
+from detector.render.units import duration, percent, plural, rounded
 from detector.report import Finding, Report
 from detector.taxonomy import BY_ID, Severity
 
@@ -24,6 +24,7 @@ _COLOURS: dict[Severity, str] = {
     "info": "blue",
 }
 _BAR = 16  # cells of a full bar
+_LABEL = 42  # of the ledger's longest label
 
 
 def render(report: Report, *, width: int = 100, colour: bool = False) -> str:
@@ -65,10 +66,12 @@ def _summary_row(result: Report | str) -> tuple[str, str, Text]:
         return "–", "–", Text(clean(result), style="red")
     if not result.analyzable:
         return "–", "–", Text(wording.verdict(result), style="yellow")
-    share = result.summary.estimated_savings_us / (result.summary.analyzed_us or 1.0)
+    s = result.summary
+    share = s.estimated_savings_us / (s.analyzed_us or 1.0)
+    saved = f"{duration(s.estimated_savings_us)} ({rounded(share)})" if result.findings else "–"
     top = wording.findings(result)[:1]
     named = wording.title(top[0]) if top else "none above 1 %"
-    return str(len(result.findings)), percent(share), Text(named)
+    return str(len(result.findings)), saved, Text(named)
 
 
 def _print(what: RenderableType, width: int, colour: bool) -> str:
@@ -102,7 +105,7 @@ def _verdict(report: Report) -> list[RenderableType]:
 
 def _ledger(report: Report) -> RenderableType:
     table = Table.grid(padding=(0, 2), expand=True)
-    table.add_column(no_wrap=True, overflow="ellipsis")
+    table.add_column(no_wrap=True, overflow="ellipsis", max_width=_LABEL)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)

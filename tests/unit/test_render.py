@@ -321,7 +321,7 @@ def test_several_traces_end_in_a_line_each():
     assert "Cannot be analyzed" in text
     assert text.splitlines()[1].split("  ")[0] == "trace"
     assert "estimated savings" in text
-    assert "27.0 %" in text
+    assert "112 ms (27 %)" in text
     assert BY_ID["sync-scalar-readback"].title in text
     assert "the file is empty" in text
     assert "none above 1 %" in text
