@@ -9,7 +9,7 @@ import numpy as np
 
 from detector import vocabulary
 from detector.intervals import Intervals
-from detector.signals.signal import Signal, Signals
+from detector.signals.definition import Signal, Signals
 from detector.signals.timeline import FOREVER
 from detector.trace import Bool, Cat, Int64
 

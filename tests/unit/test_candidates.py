@@ -194,9 +194,9 @@ def test_fp32_needs_a_device_with_tensor_cores(device: dict[str, object], named:
 
 def test_a_chain_of_pointwise_kernels_takes_as_long_as_its_longest() -> None:
     add, gemm = "vectorized_elementwise_kernel<4, Add>", "gemm"
-    events, corr = list[Event](), 0
+    events = list[Event]()
     for i in range(100):  # the host is far ahead; every fifth kernel is no pointwise one
-        corr += 1
+        corr = i + 1
         name = gemm if i % 5 == 4 else add
         events += [op("aten::add" if name == add else "aten::mm", 4 * i, 3)]
         events += [launch(4 * i + 1, 1, corr=corr), kernel(name, 10 + 50 * i, 50, corr=corr)]
