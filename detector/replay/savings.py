@@ -81,8 +81,8 @@ class Savings:
     def makespan(self, span: tuple[int, int] | None) -> int:
         """See `Graph.makespan`."""
         if span is None:
-            return self._last(self.recorded.copy(), None) - self.floor
-        return int(np.diff(self._reached(self.recorded, np.array(span)))[0])
+            return self._last(self.graph.recorded.copy(), None) - self.floor
+        return int(np.diff(self._reached(self.graph.recorded, np.array(span)))[0])
 
     def saved(self, repair: Repair, span: tuple[int, int] | None) -> int:
         """See `Graph.saved`."""
@@ -107,19 +107,19 @@ class Savings:
     def between(self, repair: Repair, edges: Int64) -> Int64:
         """See `Graph.saved_between`."""
         at = self._at(self._changed(repair))
-        return -np.diff(self._reached(at, edges) - self._reached(self.recorded, edges))
+        return -np.diff(self._reached(at, edges) - self._reached(self.graph.recorded, edges))
 
     def _ends(self, until: int | None) -> int:
         """When the last of the program's events recorded up to ``until`` comes, as recorded."""
         if until not in self._known_ends:
-            self._known_ends[until] = self._last(self.recorded.copy(), until)
+            self._known_ends[until] = self._last(self.graph.recorded.copy(), until)
         return self._known_ends[until]
 
     def _last(self, at: Int64, until: int | None) -> int:
         """The same at the times ``at``, which it changes."""
         at[self._watching] = self.floor
         if until is not None:
-            at[self.recorded > until] = self.floor
+            at[self.graph.recorded > until] = self.floor
         return int(at.max(initial=self.floor))
 
     def _reached(self, at: Int64, edges: Int64) -> Int64:
@@ -131,16 +131,8 @@ class Savings:
     @cached_property
     def _by_time(self) -> tuple[Int64, Int64]:
         nodes = self.nodes[self.graph.program[self.nodes // 2]].astype(np.int64)
-        nodes = nodes[np.argsort(self.recorded[nodes], kind="stable")]
-        return nodes, self.recorded[nodes]
-
-    @cached_property
-    def recorded(self) -> Int64:
-        """The time of every node as recorded."""
-        at = self.graph.origin.copy()
-        work = np.flatnonzero(self.graph.is_work)
-        at[2 * work] = self.graph.trace.end[work]
-        return at
+        nodes = nodes[np.argsort(self.graph.recorded[nodes], kind="stable")]
+        return nodes, self.graph.recorded[nodes]
 
     @cached_property
     def _watching(self) -> Int64:

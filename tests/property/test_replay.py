@@ -168,6 +168,30 @@ def test_a_kernel_of_another_length(program: list[Step], dur: int, data: st.Data
     assert_close(trace, times, before, after)
 
 
+@given(PROGRAMS, st.data())
+def test_a_repair_is_what_the_same_edits_make(program: list[Step], data: st.DataObject) -> None:
+    """Where there is one thread, nothing is put in and the program begins as it did."""
+    trace = trace_of(*flat(run(program)))
+    graph = Graph(trace)
+    host, work = np.flatnonzero(graph.is_host), np.flatnonzero(graph.is_work)
+    gone = some_of(data.draw, host[1:])
+    rest = np.setdiff1d(host, gone)
+    work = work[~np.isin(trace.launch[work], gone)]
+    own, less = some_of(data.draw, rest), some_of(data.draw, work)
+    most = data.draw(NS)
+    edits: list[Edit] = [Remove(row) for row in np.unique(gone).tolist()]
+    edits += [
+        Alter(row, dur=min(most, int(graph.gap[2 * row + 1]))) for row in np.unique(own).tolist()
+    ]
+    edits += [Alter(row, dur=min(most, int(trace.dur[row]))) for row in np.unique(less).tolist()]
+    cap = np.array([most])
+    times = graph.solve(Repair(remove=gone, own=(own, cap), work=(less, cap)))
+    same = graph.replay(edits)
+    np.testing.assert_array_equal(times.keep, same.keep)
+    np.testing.assert_array_equal(times.start[times.keep], same.start[times.keep])
+    np.testing.assert_array_equal(times.end[times.keep], same.end[times.keep])
+
+
 # -- any trace -------------------------------------------------------------------------------------
 
 

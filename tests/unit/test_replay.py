@@ -141,6 +141,20 @@ def test_usual_delays_come_near_what_varies() -> None:
     assert (times.end != trace.end).any()
 
 
+def test_clocks_that_disagree_into_a_circle_are_reproduced() -> None:
+    """The wait is for the second kernel, which follows the first, which is launched after it."""
+    trace = trace_of(
+        launch(5, 4, 1),
+        sync(10, 90),
+        launch(200, 5, 2),
+        kernel("early", 20, 10, 2),
+        kernel("waited for", 40, 50, 1),
+    )
+    times = Graph(trace).replay()
+    np.testing.assert_array_equal(times.start, trace.start)
+    np.testing.assert_array_equal(times.end, trace.end)
+
+
 def test_an_empty_trace() -> None:
     assert len(Graph(trace_of()).replay().start) == 0
 
