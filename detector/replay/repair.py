@@ -25,7 +25,8 @@ class Repair:
     """Rows of a trace that go, or take at most so many ns. Repairs join with ``|``: the smaller
     duration wins, and what goes is gone.
 
-    ``remove``: host rows, with all inside them and the device work that these issued.
+    ``remove``: host rows, with all inside them and the device work that these issued. The time in
+    which nothing is recorded before and after one stays, outside ops less 5 µs for the call itself.
     ``own``: host rows, their own time (less that of the events right inside) at most so long.
     ``unwait``: calls that no longer wait for device work; what they cost of their own stays.
     ``idle``: host rows, the time of their thread in which nothing is recorded right before they

@@ -20,7 +20,7 @@ from detector.replay.edits import Times
 from detector.replay.repair import Repair
 from detector.replay.solve import Stuck, UInt8, cap, times
 from detector.replay.waits import OWN_NS
-from detector.trace import Bool, Int32, Int64
+from detector.trace import Bool, Cat, Int32, Int64
 
 if TYPE_CHECKING:
     from detector.replay.graph import Graph
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 # Kinds of dependencies, one bit each: a launch, a wait for device work, an event of another stream,
 # a thread that follows or joins another, one that joins a thread that launches nothing.
 LAUNCH, WAIT, STREAM, THREAD, SERVED = (1 << i for i in range(5))
+_CALL_NS = 5_000  # the interpreter's way from one call to the next, at most
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,7 @@ class Savings:
         return node[owner >= 0], owner[owner >= 0]
 
     def _gone(self, repair: Repair, gap: Int64, mute: UInt8) -> Bool:
-        """Takes host rows out with all inside; the idle time before each stays. What went."""
+        """Takes host rows out with all inside. What went."""
         gone = np.zeros(len(gap), np.bool_)
         if not len(repair.remove):
             return gone
@@ -219,11 +220,22 @@ class Savings:
         whole = gone[inside ^ 1]
         gone[inside[~whole]] = False  # halves of events that reach out of it
         lead = 2 * repair.remove[order[outer]]
-        gaps = gap[lead]
+        left = self._left(lead, reach[np.append(outer[1:], True)], gap)
         gap[inside[whole]] = 0
-        gap[lead] = gaps
+        gap[lead] = left
         mute[inside[whole]] |= WAIT | SERVED
         return gone
+
+    def _left(self, lead: Int64, last: Int64, gap: Int64) -> Int64:
+        """Of the time before events that go, from node ``lead`` to place ``last``: outside an op
+        the interpreter's way to the next call is shorter by one call."""
+        t = self.graph.trace
+        after = self.nodes[np.minimum(last + 1, len(self.nodes) - 1)]
+        follows = self.prev[after] == self.nodes[last]
+        around = t.parent[lead // 2]
+        between = (around < 0) | (t.cat[around] != Cat.CPU_OP)
+        shorter = np.minimum(np.minimum(gap[lead], gap[after]), _CALL_NS)
+        return np.where(follows & between, gap[lead] - shorter, gap[lead])
 
     @cached_property
     def _place(self) -> Int64:
