@@ -237,10 +237,9 @@ class Graph:
 
     @cached_property
     def program(self) -> Bool:
-        """Rows of the program: device work, and host events of threads that do not only watch."""
-        joins = (self.deps.kind & (THREAD | SERVED)) > 0
-        used = threads.program(self, self.deps.node[joins], self.deps.on[joins].astype(np.int64))
-        return self.timed & used[self.trace.track]
+        """Rows of the program: device work, and host events of the threads that run it. The others
+        fetch data or watch: where they are waited for, those who wait are late."""
+        return self.is_work | (self.is_host & threads.working(self)[self.trace.track])
 
     @cached_property
     def deps_by_node(self) -> dict[int, tuple[tuple[int, int], ...]]:

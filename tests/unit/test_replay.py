@@ -821,6 +821,27 @@ def test_own_time_is_capped_and_what_is_inside_stays() -> None:
     assert saved(trace, Repair(own=(named(trace, "outer"), np.array([us(25)])))) == 0
 
 
+LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+
+
+def test_a_wait_for_a_thread_that_fetches_is_own_time() -> None:
+    trace = trace_of(
+        annotation(LOADER, 0, 1_000),
+        op("aten::pin_memory", 100, 890, thread=3),
+        *moved(HOST_BOUND, 1_000),
+    )
+    assert saved(trace, Repair(own=(named(trace, LOADER), np.array([0])))) == 1_000
+    # That thread is waited for all the same, where nothing says that it need not be.
+    fetching = named(trace, "aten::pin_memory")
+    assert saved(trace, Repair(own=(fetching, np.array([us(490)])))) == 400
+
+
+def test_a_wait_for_the_backward_is_not_own_time() -> None:
+    frame = python("torch/autograd/graph.py(1): _engine_run_backward", 52, 944)
+    trace = trace_of(*BACKWARD, frame)
+    assert saved(trace, Repair(own=(named(trace, frame.name), np.array([0])))) == 0
+
+
 def test_idle_time_before_an_event_is_capped() -> None:
     trace = trace_of(op("first", 0, 10), op("second", 40, 10), op("third", 60, 10))
     rows = named(trace, "second")
