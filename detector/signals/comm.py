@@ -50,9 +50,7 @@ def _second_rounds(key: Int64) -> Int64:
     found = [np.empty(0, np.int64)]
     for step in np.unique(key[0]).tolist():
         mine = np.flatnonzero(key[0] == step)
-        _, which, count = np.unique(
-            key[1:, mine], axis=1, return_inverse=True, return_counts=True
-        )
+        _, which, count = np.unique(key[1:, mine], axis=1, return_inverse=True, return_counts=True)
         which = which.reshape(-1)
         if len(count) > 1 and count.min() == count.max() > 1:
             last = np.zeros(len(count), np.int64)
