@@ -67,24 +67,24 @@ def judge_time(trace: Trace) -> Judged:
     """
     _check_span(trace)
     activity = Activity(trace)
-    warnings = [] if activity.has_device else ["no device records"]
+    warnings = [] if activity.has_device else ["device activity unavailable"]
     steps = _disjoint(trace.steps)
     if steps:
         return _by_markers(activity, steps, warnings)
     start, end = _work_span(trace)
     begin = _loop_begins(activity, start)
     if begin - start > SET_UP * (end - start):
-        warnings.append("set-up before the first launch is not judged")
+        warnings.append("not analyzed: set-up before the first launch")
         start = begin
     start = _after_stall(activity, start, end, warnings)
     if updates := _updates(activity, start, end):
-        warnings.append("no step markers: judged by the optimizer's steps")
+        warnings.append("no step markers: optimizer steps are taken for steps")
         return _steady(activity, updates, end, "updates", warnings)
     if bursts := _bursts(trace, start, end):
-        warnings.append("no step markers: judged by bursts of activity")
+        warnings.append("no step markers: bursts of activity are taken for steps")
         return _steady(activity, bursts, end, "bursts", warnings)
-    warnings.append("no step markers and no regular bursts: judged as a whole")
-    warnings.append("no steady state: what only warms up is judged, too, and findings may be of it")
+    warnings.append("no step markers and no regular bursts: analyzed as a whole")
+    warnings.append("warm-up could not be separated; findings may be warm-up effects")
     return Judged(start, end, (), "whole", tuple(warnings))
 
 
@@ -118,7 +118,7 @@ def _by_markers(activity: Activity, steps: tuple[Step, ...], warnings: list[str]
     start = _after_stall(activity, steady[0].start, end, warnings)
     steady = tuple(step for step in steady if step.end > start) or (last,)
     if len(steady) < 2:
-        warnings.append("fewer than two steps: no steady state")
+        warnings.append("fewer than two steps: warm-up could not be separated")
     start = max(start, steady[0].start)
     return Judged(start, end, steady, "markers", tuple(warnings), warmup)
 
@@ -141,7 +141,7 @@ def _after_stall(activity: Activity, start: int, end: int, warnings: list[str]) 
     begin = int(stalled.end[most].max(initial=start))
     if begin - start <= SET_UP * (end - start):
         return start
-    warnings.append("not judged: the start, where the device waits for set-up or unrecorded work")
+    warnings.append("not analyzed: the start, where the GPU waits for set-up or unrecorded work")
     return begin
 
 
