@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -20,14 +21,14 @@ from detector.intervals import Intervals
 from detector.judge import Verdict, feedback
 from detector.region import Region
 from detector.region import candidates as likely_patterns
-from detector.report import Finding, Fix, SourceLine
 from detector.report import Candidate as Considered
+from detector.report import Finding, Fix, SourceLine
 from detector.taxonomy import BY_ID, severity
 from detector.trace import NS_PER_US, Int64
 from detector.window import Judged, Window
 
-NEAR = 0.1  # of a step: occurrences that lie closer are one place
-PIECES = 40  # of the analyzed time, where there are no steps
+NEAR: Final = 0.1  # of a step: occurrences that lie closer are one place
+PIECES: Final = 40  # of the analyzed time, where there are no steps
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,9 @@ class Settings:
     unconfirmed: float = 0.5
     lead: float = 0.5
     max_occurrences: int = 200
+
+
+USUAL: Final = Settings()
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from detector import __version__, analyzable, candidates, features, guards, ledg
 from detector.activity import Activity
 from detector.candidates import Candidates
 from detector.evidence import gather
-from detector.findings import Case, Settings, findings_of, place_of
+from detector.findings import USUAL, Case, Settings, findings_of, place_of
 from detector.flagger import Flagger, Scores
 from detector.intervals import Intervals
 from detector.judge import Judge
@@ -44,7 +44,7 @@ def detect(
     windower: Windower,
     flagger: Flagger,
     judge: Judge,
-    settings: Settings = Settings(),
+    settings: Settings = USUAL,
     config: Mapping[str, object] | None = None,
 ) -> Report:
     """Analyze one trace. Raises what the judge's backend cannot turn into a warning."""
@@ -157,9 +157,7 @@ def _row(cause: str, ns: int, share: float, places: Sequence[Place]) -> LedgerRo
     return LedgerRow(cause, known.label, known.group, ns / NS_PER_US, share, where)
 
 
-def _summary(
-    activity: Activity, judged: Judged, findings: Sequence[Finding]
-) -> Summary:
+def _summary(activity: Activity, judged: Judged, findings: Sequence[Finding]) -> Summary:
     wall = max(1, judged.end - judged.start)
     trace = activity.trace
     whole = int(trace.end.max() - trace.start.min()) if len(trace) else 0

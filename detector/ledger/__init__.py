@@ -22,7 +22,7 @@ from detector.intervals import Intervals
 from detector.ledger import cpu, device
 from detector.ledger.causes import BY_ID, CAUSES, CODE, Cause
 from detector.ledger.host import Host
-from detector.ledger.pieces import Pieces, merged
+from detector.ledger.pieces import Pieces, merged, of_spans
 from detector.signals import Signals
 from detector.signals.frames import OWN, Place, climb, place
 from detector.trace import Cat, Int64
@@ -103,7 +103,9 @@ class Ledger:
 
 def build(signals: Signals, start: int, end: int) -> Ledger:
     """The ledger of [start, end), ns of the trace's axis. An empty span gives an empty ledger."""
-    if signals.activity.has_device:
+    if not len(signals.trace):
+        pieces = of_spans(Intervals.span(start, end), CODE["nothing"])
+    elif signals.activity.has_device:
         pieces = _with_device(signals, start, end)
     else:
         pieces = cpu.pieces(signals, start, end)

@@ -282,9 +282,9 @@ static void shrink(const Arrays *a) {
         int64_t now = 0;
         for (int32_t j = first; j < last; j++) now += gap[nodes[j]];
         if (now <= most[k]) continue;
-        double share = (double)most[k] / (double)now;
+        double limit = (double)most[k], all = (double)now;
         for (int32_t j = first; j < last; j++)
-            gap[nodes[j]] = (int64_t)((double)gap[nodes[j]] * share);
+            gap[nodes[j]] = (int64_t)((double)gap[nodes[j]] * limit / all);
     }
 }
 

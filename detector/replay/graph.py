@@ -23,7 +23,7 @@ from detector.replay.edits import Edit, Times
 from detector.replay.program import Program
 from detector.replay.repair import Repair
 from detector.replay.savings import LAUNCH, SERVED, STREAM, THREAD, WAIT, Savings
-from detector.replay.solve import Deps, Sequences, UInt8, arrange, sequences
+from detector.replay.solve import Deps, Sequences, Stuck, UInt8, arrange, sequences
 from detector.trace import HOST_CATS, Bool, Cat, Int32, Int64, Trace
 
 _LATENCY_NS, _GAP_NS, _DELAY_NS = 5_000, 1_000, 3_000  # where the trace shows none
@@ -187,12 +187,46 @@ class Graph:
         device = streams.place(self)
         awaited = waits.find(self)
         edges = [*across, *device, *waits.between_streams(self), awaited.edge]
-        self.deps = Deps.of(2 * len(t), edges)
-        self.deps.kind[:] = self._kinds(self.deps)
+        self.deps = Deps.of(2 * len(t), edges, self._kinds)
         self.waits = awaited
+        self.order = self._arrange()
 
-    def _kinds(self, deps: Deps) -> UInt8:
-        t, node, on = self.trace, deps.node, deps.on.astype(np.int64)
+    def _arrange(self) -> Int32:
+        """All nodes, each after the one before it on its track and all that it waits for. Where
+        clocks disagree so far that events wait in a circle, nobody waits for what was recorded
+        later; if that is not enough, nobody waits at all."""
+        deps, node = self.deps, self.deps.node
+        later = self.recorded[deps.on] >= self.recorded[node]
+        for left_out in (np.zeros(len(node), np.bool_), later, np.ones(len(node), np.bool_)):
+            self.deps = self._without(deps, left_out)
+            try:
+                return arrange(self.sequences, self.deps)
+            except Stuck:
+                continue
+        raise AssertionError("tracks alone are no circle")
+
+    def _without(self, deps: Deps, left_out: Bool) -> Deps:
+        """Without some; who waited then comes as long after the one before it as recorded."""
+        if not left_out.any():
+            return deps
+        prev = self.sequences.before(len(self.gap))
+        free = np.unique(deps.node[left_out])
+        self.gap[free] = self.recorded[free] - self.dur[free] - self.recorded[prev[free]]
+        keep = ~left_out & ~np.isin(deps.node, free[prev[free] < 0])
+        edge = deps.node[keep], deps.on[keep].astype(np.int64), deps.delay[keep]
+        return Deps.of(len(self.gap), [edge], self._kinds)
+
+    @cached_property
+    def recorded(self) -> Int64:
+        """The time of every node as recorded; of device work its end."""
+        at = self.origin.copy()
+        work = np.flatnonzero(self.is_work)
+        at[2 * work] = self.trace.end[work]
+        return at
+
+    def _kinds(self, node: Int64, on: Int64) -> UInt8:
+        """Of what ``node`` waits for."""
+        t = self.trace
         kind = np.full(len(node), THREAD, np.uint8)
         mine, its = self.is_work[node // 2], self.is_work[on // 2]
         kind[mine & its] = STREAM
@@ -203,15 +237,9 @@ class Graph:
 
     @cached_property
     def program(self) -> Bool:
-        """Rows of the program: device work, and host events of threads that do not only watch."""
-        joins = (self.deps.kind & (THREAD | SERVED)) > 0
-        used = threads.program(self, self.deps.node[joins], self.deps.on[joins].astype(np.int64))
-        return self.timed & used[self.trace.track]
-
-    @cached_property
-    def order(self) -> Int32:
-        """All nodes, each after the one before it on its track and all that it waits for."""
-        return arrange(self.sequences, self.deps)
+        """Rows of the program: device work, and host events of the threads that run it. The others
+        fetch data or watch: where they are waited for, those who wait are late."""
+        return self.is_work | (self.is_host & threads.working(self)[self.trace.track])
 
     @cached_property
     def deps_by_node(self) -> dict[int, tuple[tuple[int, int], ...]]:

@@ -25,8 +25,10 @@ class Repair:
     """Rows of a trace that go, or take at most so many ns. Repairs join with ``|``: the smaller
     duration wins, and what goes is gone.
 
-    ``remove``: host rows, with all inside them and the device work that these issued.
-    ``own``: host rows, their own time (less that of the events right inside) at most so long.
+    ``remove``: host rows, with all inside them and the device work that these issued. The time in
+    which nothing is recorded before and after one stays, outside ops less 5 µs for the call itself.
+    ``own``: host rows, their own time (less that of the events right inside) at most so long. A
+    wait for a thread that only fetches data is own time; for device work or the backward it is not.
     ``unwait``: calls that no longer wait for device work; what they cost of their own stays.
     ``idle``: host rows, the time of their thread in which nothing is recorded right before they
     begin (since the begin or end of an event before it) at most so long.
@@ -89,10 +91,13 @@ def _smallest(rows: npt.ArrayLike, most: npt.ArrayLike) -> Capped:
     """Each row once, in order, with its smallest figure. One figure may stand for all rows."""
     whole = _whole(rows)
     cap = np.broadcast_to(_whole(most) if len(whole) else _none(), whole.shape)
-    order = np.lexsort((cap, whole))
-    whole, cap = whole[order], np.maximum(cap[order], 0)
-    first = np.append(True, whole[1:] != whole[:-1])[: len(whole)]
-    return whole[first], cap[first]
+    cap = np.maximum(cap, 0)
+    if (whole[1:] > whole[:-1]).all():
+        return whole, cap
+    order = np.argsort(whole, kind="stable")  # fast where a few sorted runs are joined
+    whole, cap = whole[order], cap[order]
+    first = np.flatnonzero(np.append(True, whole[1:] != whole[:-1]))
+    return whole[first], np.minimum.reduceat(cap, first)
 
 
 def _joined(one: Capped, other: Capped) -> Capped:

@@ -20,7 +20,7 @@ from detector.replay.edits import Times
 from detector.replay.repair import Repair
 from detector.replay.solve import Stuck, UInt8, cap, times
 from detector.replay.waits import OWN_NS
-from detector.trace import Bool, Int32, Int64
+from detector.trace import Bool, Cat, Int32, Int64
 
 if TYPE_CHECKING:
     from detector.replay.graph import Graph
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 # Kinds of dependencies, one bit each: a launch, a wait for device work, an event of another stream,
 # a thread that follows or joins another, one that joins a thread that launches nothing.
 LAUNCH, WAIT, STREAM, THREAD, SERVED = (1 << i for i in range(5))
+_CALL_NS = 5_000  # the interpreter's way from one call to the next, at most
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,8 @@ class Savings:
     def makespan(self, span: tuple[int, int] | None) -> int:
         """See `Graph.makespan`."""
         if span is None:
-            return self._last(self.recorded.copy(), None) - self.floor
-        return int(np.diff(self._reached(self.recorded, np.array(span)))[0])
+            return self._last(self.graph.recorded.copy(), None) - self.floor
+        return int(np.diff(self._reached(self.graph.recorded, np.array(span)))[0])
 
     def saved(self, repair: Repair, span: tuple[int, int] | None) -> int:
         """See `Graph.saved`."""
@@ -107,19 +108,19 @@ class Savings:
     def between(self, repair: Repair, edges: Int64) -> Int64:
         """See `Graph.saved_between`."""
         at = self._at(self._changed(repair))
-        return -np.diff(self._reached(at, edges) - self._reached(self.recorded, edges))
+        return -np.diff(self._reached(at, edges) - self._reached(self.graph.recorded, edges))
 
     def _ends(self, until: int | None) -> int:
         """When the last of the program's events recorded up to ``until`` comes, as recorded."""
         if until not in self._known_ends:
-            self._known_ends[until] = self._last(self.recorded.copy(), until)
+            self._known_ends[until] = self._last(self.graph.recorded.copy(), until)
         return self._known_ends[until]
 
     def _last(self, at: Int64, until: int | None) -> int:
         """The same at the times ``at``, which it changes."""
         at[self._watching] = self.floor
         if until is not None:
-            at[self.recorded > until] = self.floor
+            at[self.graph.recorded > until] = self.floor
         return int(at.max(initial=self.floor))
 
     def _reached(self, at: Int64, edges: Int64) -> Int64:
@@ -131,16 +132,8 @@ class Savings:
     @cached_property
     def _by_time(self) -> tuple[Int64, Int64]:
         nodes = self.nodes[self.graph.program[self.nodes // 2]].astype(np.int64)
-        nodes = nodes[np.argsort(self.recorded[nodes], kind="stable")]
-        return nodes, self.recorded[nodes]
-
-    @cached_property
-    def recorded(self) -> Int64:
-        """The time of every node as recorded."""
-        at = self.graph.origin.copy()
-        work = np.flatnonzero(self.graph.is_work)
-        at[2 * work] = self.graph.trace.end[work]
-        return at
+        nodes = nodes[np.argsort(self.graph.recorded[nodes], kind="stable")]
+        return nodes, self.graph.recorded[nodes]
 
     @cached_property
     def _watching(self) -> Int64:
@@ -214,7 +207,7 @@ class Savings:
         return node[owner >= 0], owner[owner >= 0]
 
     def _gone(self, repair: Repair, gap: Int64, mute: UInt8) -> Bool:
-        """Takes host rows out with all inside; the idle time before each stays. What went."""
+        """Takes host rows out with all inside. What went."""
         gone = np.zeros(len(gap), np.bool_)
         if not len(repair.remove):
             return gone
@@ -227,11 +220,22 @@ class Savings:
         whole = gone[inside ^ 1]
         gone[inside[~whole]] = False  # halves of events that reach out of it
         lead = 2 * repair.remove[order[outer]]
-        gaps = gap[lead]
+        left = self._left(lead, reach[np.append(outer[1:], True)], gap)
         gap[inside[whole]] = 0
-        gap[lead] = gaps
+        gap[lead] = left
         mute[inside[whole]] |= WAIT | SERVED
         return gone
+
+    def _left(self, lead: Int64, last: Int64, gap: Int64) -> Int64:
+        """Of the time before events that go, from node ``lead`` to place ``last``: outside an op
+        the interpreter's way to the next call is shorter by one call."""
+        t = self.graph.trace
+        after = self.nodes[np.minimum(last + 1, len(self.nodes) - 1)]
+        follows = self.prev[after] == self.nodes[last]
+        around = t.parent[lead // 2]
+        between = (around < 0) | (t.cat[around] != Cat.CPU_OP)
+        shorter = np.minimum(np.minimum(gap[lead], gap[after]), _CALL_NS)
+        return np.where(follows & between, gap[lead] - shorter, gap[lead])
 
     @cached_property
     def _place(self) -> Int64:

@@ -8,7 +8,7 @@ the begin of row ``r`` and ``2 r + 1`` its end; device work is the one node ``2 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -27,8 +27,15 @@ UInt8 = npt.NDArray[np.uint8]
 Edge = tuple[Int64, Int64, Int64]  # nodes, what each comes after, by how much, ns
 
 
+Kind = Callable[[Int64, Int64], UInt8]
+
+
 class Stuck(ValueError):
     """The edits make events wait for each other, or are not of this trace."""
+
+
+def _no_kind(node: Int64, on: Int64) -> UInt8:
+    return np.zeros(len(node), np.uint8)
 
 
 @dataclass(frozen=True)
@@ -44,14 +51,16 @@ class Deps:
     kind: UInt8
 
     @classmethod
-    def of(cls, count: int, edges: Iterable[Edge]) -> Deps:
-        """Of ``count`` nodes; those of one node stay in the order given. Kinds are 0."""
+    def of(cls, count: int, edges: Iterable[Edge], kind: Kind = _no_kind) -> Deps:
+        """Of ``count`` nodes; those of one node stay in the order given. ``kind``: of nodes, and
+        what each waits for."""
         parts = [np.concatenate(p) for p in zip(*edges, strict=True)] or [np.zeros(0, np.int64)] * 3
         node, on, delay = (part.astype(np.int64) for part in parts)
         order = np.argsort(node, kind="stable")
         ptr = np.zeros(count + 1, np.int32)
         np.cumsum(np.bincount(node, minlength=count), out=ptr[1:])
-        return cls(ptr, on[order].astype(np.int32), delay[order], np.zeros(len(on), np.uint8))
+        node, on = node[order], on[order]
+        return cls(ptr, on.astype(np.int32), delay[order], kind(node, on))
 
     @property
     def node(self) -> Int64:
@@ -200,4 +209,4 @@ def cap(rows: Int64, most: Int64, ptr: Int32, nodes: Int32, gap: Int64) -> None:
         mine = nodes[ptr[row] : ptr[row + 1]]
         now = int(gap[mine].sum())
         if now > limit:
-            gap[mine] = (gap[mine] * (limit / now)).astype(np.int64)
+            gap[mine] = (gap[mine].astype(float) * limit / now).astype(np.int64)

@@ -71,18 +71,6 @@ def working(graph: Graph) -> Bool:
     return found
 
 
-def program(graph: Graph, waits: Int64, on: Int64) -> Bool:
-    """By track whether it belongs to the program: streams, the threads that run it and those that
-    these wait for (host nodes ``waits`` wait for nodes ``on``); not those that only watch."""
-    track = graph.trace.track
-    used = working(graph)
-    used[list(graph.streams)] = True
-    mine, its = track[waits // 2], track[on // 2]
-    while (fresh := its[used[mine] & ~used[its]]).size:
-        used[fresh] = True
-    return used
-
-
 def attach(graph: Graph) -> list[Edge]:
     """Where each second thread begins anew, and who waits for whom (the main thread for the
     backward's)."""

@@ -11,8 +11,8 @@ from typing import Final
 
 from detector.activity import Activity
 from detector.signals import comm, copies, device, host, python, waits
+from detector.signals.definition import Signal, Signals
 from detector.signals.frames import Place
-from detector.signals.signal import Signal, Signals
 from detector.trace import Trace
 
 SIGNALS: Final[dict[str, Signal]] = {

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from detector import vocabulary
-from detector.signals.signal import Signal, Signals
+from detector.signals.definition import Signal, Signals
 from detector.signals.waits import called
 from detector.trace import Int64
 
@@ -42,21 +42,21 @@ def extra_rounds(s: Signals) -> Int64:
 
 
 def _second_rounds(key: Int64) -> Int64:
-    """Of reductions by (step, size, name), in time order: those of a later pass over the sizes.
+    """Of reductions by (step, size, name), in time order: all but the last of each size.
 
-    A pass ends where a size comes again that, in it, has already been followed by all the others.
+    Only in steps that reduce every one of several sizes equally often: those made so many rounds.
+    Where the sizes are alike, nobody can tell rounds from buckets.
     """
-    found: list[int] = []
+    found = [np.empty(0, np.int64)]
     for step in np.unique(key[0]).tolist():
         mine = np.flatnonzero(key[0] == step)
-        sizes = [tuple(pair) for pair in key[1:, mine].T.tolist()]
-        half = len(sizes) // 2
-        for length in range(1, half + 1):  # the shortest sequence that the step repeats
-            if len(sizes) % length == 0 and sizes == sizes[:length] * (len(sizes) // length):
-                if len(set(sizes[:length])) > 1 or (length == 1 and len(sizes) <= 4):
-                    found += mine[: len(sizes) - length].tolist()
-                break
-    return np.array(sorted(found), np.int64)
+        _, which, count = np.unique(key[1:, mine], axis=1, return_inverse=True, return_counts=True)
+        which = which.reshape(-1)
+        if len(count) > 1 and count.min() == count.max() > 1:
+            last = np.zeros(len(count), np.int64)
+            last[which] = np.arange(len(mine))
+            found.append(np.setdiff1d(mine, mine[last]))
+    return np.sort(np.concatenate(found))
 
 
 def _reductions(s: Signals) -> Int64:

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from detector import vocabulary
-from detector.signals.signal import Signal, Signals
+from detector.signals.definition import Signal, Signals
 from detector.trace import Bool, Cat, Int64
 
 SMALL_BYTES: Final = 64 * 1024

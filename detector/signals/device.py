@@ -12,7 +12,7 @@ import numpy as np
 
 from detector import vocabulary
 from detector.rows import bias_before_norm, casts, misaligned_matmuls, multiprocessors
-from detector.signals.signal import Signal, Signals
+from detector.signals.definition import Signal, Signals
 from detector.trace import Bool, Int64
 
 SHORT_NS: Final = 5_000  # a kernel below is mostly its own start

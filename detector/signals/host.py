@@ -9,7 +9,7 @@ import numpy as np
 
 from detector import vocabulary
 from detector.intervals import Intervals
-from detector.signals.signal import Signal, Signals
+from detector.signals.definition import Signal, Signals
 from detector.signals.timeline import FOREVER
 from detector.trace import Bool, Cat, Int64
 
@@ -132,7 +132,7 @@ def pauses(s: Signals) -> Int64:
     a, trace = s.activity, s.trace
     rows = s.on(np.sort(np.concatenate([a.aten, s.calls, a.loader_rows])), s.main_thread)
     launches = np.sort(trace.start[a.launches])
-    if len(rows) < 2 or not len(launches):
+    if len(rows) < 2 or len(launches) < 2 * PAUSE_APART:
         return rows[:0]
     done = np.maximum.accumulate(trace.end[rows])
     gap = trace.start[rows[1:]] - done[:-1]

@@ -10,8 +10,8 @@ import numpy as np
 from detector import vocabulary
 from detector.activity import CALLS
 from detector.rows import cat_appends, needless_dropout, needless_graph
+from detector.signals.definition import Signal, Signals
 from detector.signals.frames import OWN, climb
-from detector.signals.signal import Signal, Signals
 from detector.trace import Bool, Cat, Int64, Trace
 
 ROUNDS: Final = 10  # as many repeats of one op make a loop

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from detector.intervals import Intervals
-from detector.signals.signal import Signal, Signals
+from detector.signals.definition import Signal, Signals
 from detector.trace import Bool, Int64
 
 LEAST_LAUNCHES: Final = 20  # of fewer, nobody can say that each one waits

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -166,6 +166,41 @@ def test_a_kernel_of_another_length(program: list[Step], dur: int, data: st.Data
     trace = trace_of(*flat(before))
     times = Graph(trace).replay([Alter(row_of(trace, before[place][1]), dur=dur * 1_000)])
     assert_close(trace, times, before, after)
+
+
+@given(PROGRAMS, st.data())
+def test_without_a_step_the_program_is_what_a_machine_runs(
+    program: list[Step], data: st.DataObject
+) -> None:
+    """Of the idle time around it 5 µs, a call's, go along."""
+    place = data.draw(st.integers(1, len(program) - 1))
+    before = run(program)
+    rest = program[:place] + program[place + 1 :]
+    if place < len(rest):
+        before_it, behind = program[place].gap, rest[place].gap
+        gap = before_it + behind - min(before_it, behind, 5)
+        rest[place] = replace(rest[place], gap=gap)
+    trace = trace_of(*flat(before))
+    row = row_of(trace, before[place][0])
+    times = Graph(trace).solve(Repair(remove=np.array([row])))
+    assert_close(trace, times, before[:place] + before[place + 1 :], run(rest))
+
+
+@given(PROGRAMS, st.data())
+def test_a_repair_is_what_the_same_edits_make(program: list[Step], data: st.DataObject) -> None:
+    trace = trace_of(*flat(run(program)))
+    graph = Graph(trace)
+    host, work = np.flatnonzero(graph.is_host), np.flatnonzero(graph.is_work)
+    own, less, most = some_of(data.draw, host), some_of(data.draw, work), data.draw(NS)
+    now = graph.gap[2 * host + 1]  # of an event that holds none, without its wait
+    shorter = dict(zip(host.tolist(), np.minimum(now, most).tolist(), strict=True))
+    edits: list[Edit] = [Alter(row, dur=shorter[row]) for row in np.unique(own).tolist()]
+    edits += [Alter(row, dur=min(most, int(trace.dur[row]))) for row in np.unique(less).tolist()]
+    cap = np.array([most])
+    times = graph.solve(Repair(own=(own, cap), work=(less, cap)))
+    same = graph.replay(edits)
+    np.testing.assert_array_equal(times.start, same.start)
+    np.testing.assert_array_equal(times.end, same.end)
 
 
 # -- any trace -------------------------------------------------------------------------------------

@@ -194,3 +194,32 @@ def test_the_main_thread_holds_the_steps_and_not_the_most_launches() -> None:
     assert trace.tracks[signals_of(trace).main_thread].tid == "1"
     plain = trace_of(launch(0, 2, corr=99), kernel("a", 5, 5, corr=99), *backward)
     assert plain.tracks[signals_of(plain).main_thread].tid == "1"
+
+
+# -- collectives ---------------------------------------------------------------------------------
+
+
+def rounds(*sizes: int) -> list[Event]:
+    """Reductions of these sizes, and an optimizer's step after them."""
+    name, at = "ncclDevKernel_AllReduce", 10.0
+    events = [annotation("Optimizer.step#SGD.step", 10 + 20 * len(sizes), 5)]
+    for i, size in enumerate(sizes):
+        events += [
+            launch(at, 2, corr=i + 1),
+            kernel(name, at + 4, 10, corr=i + 1, msg_elems=size, collective="allreduce"),
+        ]
+        at += 20
+    return events
+
+
+@pytest.mark.parametrize(
+    ("sizes", "extra"),
+    [
+        ((300, 200, 100, 300, 200, 100), 3),  # two micro-steps
+        ((300, 200, 100), 0),  # three buckets
+        ((300, 300, 300, 100), 0),  # equal buckets of one backward
+        ((300, 300), 0),  # nobody can tell
+    ],
+)
+def test_a_second_round_repeats_every_size(sizes: tuple[int, ...], extra: int) -> None:
+    assert len(found("extra-round", *rounds(*sizes))) == extra
