@@ -23,7 +23,7 @@ from detector.region import Region
 from detector.region import candidates as likely_patterns
 from detector.report import Candidate as Considered
 from detector.report import Finding, Fix, SourceLine
-from detector.taxonomy import BY_ID, severity
+from detector.taxonomy import BY_ID, Severity, severity
 from detector.trace import NS_PER_US, Int64
 from detector.window import Judged, Window
 
@@ -114,30 +114,32 @@ def findings_of(
     ``own``: by pattern the case of a candidate's own place; ``flagged``: those of the flagger's
     regions; ``in_words``: a feature's column for a reader.
     """
-    made = [_finding(c, own.get(c.pattern.id), flagged, judged, settings, in_words) for c in found]
-    made = sorted((f for f in made if f is not None), key=lambda f: -f.estimated_savings_us)
+    made = [
+        _finding(c, level, own.get(c.pattern.id), flagged, judged, settings, in_words)
+        for c in sorted(found, key=lambda c: -c.best_ns)
+        if (level := severity(c.share)) is not None
+    ]
     sure = tuple(f for f in made if f.confidence >= settings.lead)
     return sure, tuple(f for f in made if f.confidence < settings.lead)
 
 
 def _finding(
     candidate: Candidate,
+    level: Severity,
     own: Case | None,
     flagged: Sequence[Case],
     judged: Judged,
     settings: Settings,
     in_words: Callable[[str], str],
-) -> Finding | None:
-    level = severity(candidate.share)
-    if level is None:
-        return None
+) -> Finding:
     pattern = candidate.pattern
     spans = joined(candidate, judged)
     beside = [c for c in flagged if _overlaps(c.region, spans) and c.region.side == pattern.side]
     cases = ([own] if own is not None else []) + beside
     best = max(cases, key=lambda c: c.probability(pattern.id), default=None)
     sure = best.probability(pattern.id) if best is not None else 0.0
-    told = own if own is not None else best
+    named = best is not None and best.verdict.pattern == pattern.id
+    shown = best if named or own is None else own  # its numbers and its words go together
     return Finding(
         id=_identity(pattern.id, int(spans.start[0])),
         pattern=pattern.id,
@@ -154,10 +156,10 @@ def _finding(
         share=candidate.share,
         assumes=pattern.assumes,
         occurrences=len(candidate.occurrences),
-        evidence=_evidence(told, spans, beside, settings, in_words),
-        explanation=_explanation(pattern.id, told, best),
-        fix=_fix(pattern.id, told, best),
-        candidates=_considered(told),
+        evidence=_evidence(shown, spans, beside, settings, in_words),
+        explanation=_explanation(pattern.id, shown),
+        fix=_fix(pattern.id, shown),
+        candidates=_considered(shown),
     )
 
 
@@ -179,26 +181,27 @@ def _overlaps(region: Region, spans: Intervals) -> bool:
     return int(spans.covered(*edges)[0]) > 0
 
 
-def _explanation(pattern: str, told: Case | None, best: Case | None) -> str:
+def _explanation(pattern: str, shown: Case | None) -> str:
     """The judge's own words where it names the pattern, else the taxonomy's with the place's
     numbers."""
-    if best is not None and best.verdict.pattern == pattern:
-        return best.verdict.explanation
-    return feedback.explain(told.evidence, pattern) if told else BY_ID[pattern].what
+    if shown is None:
+        return BY_ID[pattern].what
+    if shown.verdict.pattern == pattern:
+        return shown.verdict.explanation
+    return feedback.explain(shown.evidence, pattern)
 
 
-def _fix(pattern: str, told: Case | None, best: Case | None) -> Fix:
+def _fix(pattern: str, shown: Case | None) -> Fix:
     row = BY_ID[pattern]
-    own = best is not None and best.verdict.pattern == pattern and best.verdict.fix
-    advice = best.verdict.fix if best is not None and own else ""
-    if not advice:
-        advice = feedback.advise(told.evidence, pattern) if told else row.fix
-    where = told.evidence.where if told else ()
-    return Fix(advice, row.code, tuple(SourceLine(w.file, w.line, w.function) for w in where))
+    if shown is None:
+        return Fix(row.fix, row.code)
+    own = shown.verdict.fix if shown.verdict.pattern == pattern else ""
+    where = tuple(SourceLine(w.file, w.line, w.function) for w in shown.evidence.where)
+    return Fix(own or feedback.advise(shown.evidence, pattern), row.code, where)
 
 
-def _considered(told: Case | None) -> tuple[Considered, ...]:
-    return tuple(Considered(n, p) for n, p in told.verdict.candidates) if told else ()
+def _considered(shown: Case | None) -> tuple[Considered, ...]:
+    return tuple(Considered(n, p) for n, p in shown.verdict.candidates) if shown else ()
 
 
 def _steps(judged: Judged, spans: Intervals) -> tuple[int, ...]:
@@ -213,7 +216,7 @@ def _identity(pattern: str, start: int) -> str:
 
 
 def _evidence(
-    told: Case | None,
+    shown: Case | None,
     spans: Intervals,
     beside: Sequence[Case],
     settings: Settings,
@@ -225,7 +228,7 @@ def _evidence(
         for a, b in zip(spans.start[kept], spans.end[kept], strict=True)
     ]
     features = next((c.region.drivers for c in beside if c.region.drivers), ())
-    rows = told.evidence.table() if told else ()
+    rows = shown.evidence.table() if shown else ()
     return {
         "top_features": [in_words(column) for column in features],
         **{
