@@ -78,9 +78,10 @@ class Found:
     name: str
     file: Path
     workload: str
-    device: str  # "" where the manifest does not know it
+    device: str
     licence: str
     sha256: str  # of the JSON
+    recorded: bool = False  # a healthy run of this project's: nothing is wrong in it
 
 
 @dataclass(frozen=True)
@@ -114,20 +115,21 @@ def known() -> dict[str, Source]:
 
 
 def in_folder(folder: Path) -> list[Found]:
-    """The traces of a folder, by name. Raises BaseError where there is none, or where one that the
-    manifest knows holds something else."""
+    """The bases that a folder holds, by name, as if they had been fetched: other traces in it are
+    no bases. Raises BaseError where there is none, or where one holds something else."""
     files = sorted(p for p in folder.glob("*") if p.name.endswith((TRACE_SUFFIX, ".json")))
-    if not files:
-        raise BaseError(f"{folder}: no base traces (*.json or *.json.gz)")
-    return [_found(file) for file in files]
+    found = [_found(known()[_name(file)], file) for file in files if _name(file) in known()]
+    if not found:
+        raise BaseError(f"{folder}: none of the base traces that bases.yaml names")
+    return found
 
 
-def _found(file: Path) -> Found:
-    name = file.name.removesuffix(".gz").removesuffix(".json")
-    source, content = known().get(name), digest(file)
-    if source is None:
-        return Found(name, file, name, "", "unknown", content)
-    if content != source.sha256:
+def _name(file: Path) -> str:
+    return file.name.removesuffix(".gz").removesuffix(".json")
+
+
+def _found(source: Source, file: Path) -> Found:
+    if digest(file) != source.sha256:
         raise BaseError(f"{file}: not the trace that bases.yaml knows by this name")
     return _known(source, file)
 

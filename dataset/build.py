@@ -2,10 +2,10 @@
 
     python -m dataset.build benchmark=full|smoke|first out=FOLDER [bases=FOLDER]
 
-The folder gets ``traces/`` with labels beside them, ``tables/`` and the data set's card
-``README.md``, and last ``manifest.json``: its presence says that the build finished. The same seeds
-and bases give the same bytes. A build that was killed goes on where it stood when it is started
-again, unless the benchmark, its bases or this project's code has changed since.
+The folder gets ``traces/`` with labels beside them, ``tables/``, the data set's card ``README.md``,
+``croissant.json``, and last ``manifest.json``: its presence says that the build finished. The same
+seeds and bases give the same bytes. A build that was killed goes on where it stood when it is
+started again, unless the benchmark, its bases or this project's code has changed since.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from omegaconf import DictConfig
 from rich.progress import Progress
 
 from dataset import bases as published
-from dataset import card, labels, units
+from dataset import card, croissant, labels, units
 from dataset.bases import BaseError, Found
 from dataset.labels import LabelError
 from dataset.publish import Row, publish
-from dataset.splits import Member, schemes
+from dataset.splits import ROLES, Member, schemes
 from dataset.tables import Tables, tables
 from dataset.trim import trimmed
 from dataset.units import LeftOut, Unit
@@ -82,13 +82,13 @@ def build(
     manifest = {
         "benchmark": benchmark,
         "left_out": {unit.name: row for unit, row in made if isinstance(row, str)},
+        "roles": ROLES,
         "tables": written,
         "traces": [_about(row) | {s: parts[s][i] for s in parts} for i, row in enumerate(rows)],
     }
     (out / "README.md").write_text(card.text(manifest), encoding="utf-8")
-    _replace(
-        out / "manifest.json", (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode()
-    )
+    _replace(out / "croissant.json", _json(croissant.metadata(manifest, out)))
+    _replace(out / "manifest.json", _json(manifest))
     shutil.rmtree(out / UNFINISHED)
     return manifest
 
@@ -98,6 +98,7 @@ def _about(row: Row) -> dict[str, Any]:
     about = {k: v for k, v in asdict(row.label).items() if k not in ("regions", "parameters")}
     about |= {"name": row.name, "file": row.file, "sha256": row.sha256, "licence": row.licence}
     about |= {"regions": len(row.label.regions), "windows": len(row.windows)}
+    about |= {"analyzed_us": row.analyzed_us, "healthy": row.healthy}
     return about | {"patterns": list(row.label.patterns)}
 
 
@@ -107,7 +108,7 @@ def _about(row: Row) -> dict[str, Any]:
 def _check_free(out: Path) -> None:
     """Nothing but a build's own is ever written over. Raises LabelError."""
     mine = (out / "manifest.json").is_file() or (out / UNFINISHED).is_dir()
-    for name in ("traces", "tables", "README.md"):
+    for name in ("traces", "tables", "README.md", "croissant.json"):
         if (out / name).exists() and not mine:
             raise LabelError(f"{out}: holds {name} that no build made; give another folder")
 
@@ -170,7 +171,8 @@ def make(unit: Unit, out: Path) -> None:
     label = replace(label, regions=tuple(sorted(label.regions, key=lambda r: r.start_us)))
     labels.write(label, labels.label_path(trace))
     found = tables(trace, label, unit.name)
-    rows = {"windows": found.windows, "evidence": found.evidence}
+    rows: dict[str, Any] = {"windows": found.windows, "evidence": found.evidence}
+    rows["analyzed_us"] = found.analyzed_us
     _save(unit, out, {"sha256": sha256(packed).hexdigest(), **rows}, found)
 
 
@@ -208,6 +210,10 @@ def _saved(unit: Unit, out: Path) -> Row | str:
         return str(about["left_out"])
     label = labels.read(labels.label_path(out / _place(unit)))
     return Row(unit.name, label, _place(unit), licence=unit.licence, matrix=matrix, **about)
+
+
+def _json(content: dict[str, Any]) -> bytes:
+    return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
 
 
 def _replace(file: Path, content: bytes) -> None:

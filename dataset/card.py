@@ -8,25 +8,28 @@ from pathlib import Path
 from string import Template
 from typing import Any, Final
 
-from dataset.splits import PARTS, SCHEMES
+from dataset.publish import configurations
+from dataset.splits import PARTS, SCHEMES, groups
 from detector.features import COLUMNS
 from detector.taxonomy import IDS
 
 TEMPLATE: Final = Path(__file__).with_name("card.md")
 ORIGINS: Final = ("recorded", "injected", "simulated", "natural")
 SIZES: Final = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"))
+UNMEASURED: Final = "Not measured yet: `python -m dataset.realism FOLDER` writes the table here."
 
 About = Mapping[str, Any]  # a trace in the manifest
 
 
-def text(manifest: Mapping[str, Any]) -> str:
-    """The card of a finished build. ``manifest``: what `build` writes."""
+def text(manifest: Mapping[str, Any], realism: str = UNMEASURED) -> str:
+    """The card of a finished build. ``manifest``: what `build` writes; ``realism``: the table of
+    `dataset.realism`."""
     traces: Sequence[About] = manifest["traces"]
     injected = [t for t in traces if t["origin"] == "injected" and t["patterns"]]
     windows = sum(t["windows"] for t in traces)
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         size=next((word for most, word in SIZES if windows < most), "100K<n<1M"),
-        configs="\n".join(_configs(manifest["tables"])),
+        configs="\n".join(_configs(manifest)),
         traces=len(traces),
         patterns=len({p for t in traces for p in t["patterns"]}),
         features=len(COLUMNS),
@@ -38,19 +41,22 @@ def text(manifest: Mapping[str, Any]) -> str:
         counts=_by_pattern(traces),
         devices=_table(sorted(Counter(t["device"] for t in traces).items())),
         licences=_table(_licences(traces)),
+        realism=realism,
     )
 
 
-def _configs(tables: Mapping[str, Mapping[str, int]]) -> Iterable[str]:
-    """The front matter's list of tables and their files."""
-    for name, parts in tables.items():
-        if parts:
-            yield f"- config_name: {name}"
-            yield from ["  default: true"] if name == "windows" else []
-            yield "  data_files:"
-        for part in parts:
+def _configs(manifest: Mapping[str, Any]) -> Iterable[str]:
+    """The front matter's list of configurations, their parts and their files."""
+    traces: Sequence[About] = manifest["traces"]
+    found = groups({scheme: [t[scheme] for t in traces] for scheme in SCHEMES})
+    for one in configurations(manifest["tables"], found):
+        yield f"- config_name: {one.name}"
+        yield from ["  default: true"] if one.name == "windows" else []
+        yield "  data_files:"
+        for part, files in one.files.items():
             yield f"  - split: {part}"
-            yield f"    path: tables/{name}/{part}.parquet"
+            yield "    path:"
+            yield from (f"    - {file}" for file in files)
 
 
 def _table(rows: Iterable[Sequence[object]]) -> str:

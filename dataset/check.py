@@ -1,9 +1,10 @@
 """Is a built benchmark what it says? ``python -m dataset.check FOLDER``
 
 One line per fault and exit code 1; else the counts, and 0. Looked at: that every trace and label is
-there and unchanged; labels inside their traces, with patterns of the taxonomy on its sides; no
-mark, pattern id or recipe's name in any trace or evidence text; times that can be, in injected
-traces judged by what their base has; tables and splits that agree with the manifest.
+there and unchanged; labels inside their traces, with patterns of the taxonomy on its sides, each
+with what it costs and how that is known; no mark, pattern id or recipe's name in any trace or
+evidence text; times that can be, in injected traces judged by what their base has; tables and
+splits that agree with the manifest.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from rich.progress import track
 
 from dataset import labels
 from dataset.bases import read
+from dataset.costs import cost_faults
 from dataset.labels import UNKNOWN, Label
-from dataset.publish import TABLES
-from dataset.splits import MAIN, PARTS, SCHEMES
+from dataset.publish import TABLES, file_of
+from dataset.splits import MAIN, SCHEMES, groups
 from detector import kineto
 from detector.errors import DetectorError
 from detector.taxonomy import BY_ID
@@ -86,7 +88,7 @@ def look(about: dict[str, Any], folder: Path) -> Look:
         trace = kineto.read(file)
     except (labels.LabelError, DetectorError, OSError) as error:
         return Look(name, [str(error)])
-    faults = list(_label_faults(label, about)) + list(_region_faults(label, trace))
+    faults = [*_label_faults(label, about), *_region_faults(label, trace), *cost_faults(label)]
     if sha256(file.read_bytes()).hexdigest() != about["sha256"]:
         faults.append("another file than was built")
     text = read(file)
@@ -184,25 +186,29 @@ def _crossing(traces: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 
 def _tables(folder: Path, manifest: dict[str, Any]) -> Iterator[str]:
-    """Rows of traces that stand in another part, or in no manifest; telling words in texts."""
+    """Rows of traces that stand in another group, or in no manifest; telling words in texts."""
     import pandas as pd
 
-    parts = {about["name"]: about[MAIN] for about in manifest["traces"]}
+    traces = manifest["traces"]
+    found = groups({scheme: [about[scheme] for about in traces] for scheme in SCHEMES})
+    where = {traces[i]["name"]: group.name for group in found for i in group.members}
     for name in TABLES:
-        for part in PARTS:
-            file = folder / "tables" / name / f"{part}.parquet"
-            wanted = manifest["tables"][name].get(part, 0)
+        listed = manifest["tables"][name]
+        known = {file_of(name, group): rows for group, rows in listed.items()}
+        there = {str(f.relative_to(folder)) for f in (folder / "tables" / name).glob("*")}
+        yield from (f"{folder / file}: not in the manifest" for file in sorted(there - {*known}))
+        for group, wanted in listed.items():
+            file = folder / file_of(name, group)
             if not file.is_file():
-                if wanted:
-                    yield f"{file}: missing"
+                yield f"{file}: missing"
                 continue
             columns = ["trace", "text"] if name == "evidence" else ["trace"]
             frame = pd.read_parquet(file, columns=columns)
             if len(frame) != wanted:
                 yield f"{file}: {len(frame)} rows, {wanted} in the manifest"
             for trace in frame["trace"].unique():
-                if parts.get(trace) != part:
-                    yield f"{file}: rows of {trace}, which is in {parts.get(trace, 'no manifest')}"
+                if where.get(trace) != group:
+                    yield f"{file}: rows of {trace}, which is in {where.get(trace, 'no manifest')}"
             for trace, text in zip(frame["trace"], frame.get("text", ()), strict=False):
                 if told := [w for w in WORDS if w in text.encode()]:
                     yield f"{file}: {told[0].decode()!r} in the evidence of {trace}"

@@ -19,9 +19,11 @@ Origin = Literal["recorded", "simulated", "injected", "natural"]
 Quality = Literal["good", "bad"]
 Side = Literal["cpu", "gpu"]
 Extent = Literal["every", "some", "once", ""]
+CostFrom = Literal["", "twin", "injection", "simulation", "hand"]
 
-GENERATOR = "2"  # "1" had neither base, extent nor healthy_step_us
-UNKNOWN = "unknown"  # a problem of the base's own, or nobody looked: left out of the scoring
+# "1" had neither base, extent nor healthy_step_us; "2" no costs
+GENERATOR = "3"
+UNKNOWN = "unknown"  # nobody knows whether something is wrong there
 TRACE_SUFFIX = ".json.gz"
 LABEL_SUFFIX = ".label.json"
 
@@ -32,12 +34,19 @@ class LabelError(ValueError):
 
 @dataclass(frozen=True)
 class LabelRegion:
-    """One span in which a pattern acts (or ``UNKNOWN``); ``end_us`` is exclusive."""
+    """One span in which a pattern acts (or ``UNKNOWN``); ``end_us`` is exclusive.
+
+    ``cost_us``: analyzed time that the region adds; None where it is unknown. ``harmless``: the
+    pattern costs next to nothing in this trace (``dataset.costs``).
+    """
 
     start_us: float
     end_us: float
     pattern: str
     side: Side
+    cost_us: float | None = None
+    cost_from: CostFrom = ""
+    harmless: bool = False
 
 
 @dataclass(frozen=True)
@@ -163,6 +172,19 @@ def _faults(label: Label) -> Iterator[str]:
             yield f"regions[{i}]: side {region.side!r} is unknown"
         if not isinstance(region.pattern, str) or not region.pattern:
             yield f"regions[{i}]: pattern must be text"
+        yield from (f"regions[{i}]: {fault}" for fault in _cost_faults(region))
+
+
+def _cost_faults(region: LabelRegion) -> Iterator[str]:
+    cost = region.cost_us
+    if cost is not None and not (_is_number(cost) and cost >= 0):
+        yield "cost_us must be a number of at least 0, or none"
+    if region.cost_from not in get_args(CostFrom):
+        yield f"cost_from {region.cost_from!r} is unknown"
+    elif (cost is None) != (region.cost_from == ""):
+        yield "a cost needs its source, and a source its cost"
+    if region.pattern == UNKNOWN and (cost is not None or region.harmless):
+        yield "an unknown region has no cost"
 
 
 def _is_number(value: object) -> bool:

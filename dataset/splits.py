@@ -13,6 +13,10 @@ of it. So neither a base, nor a pair, nor a seed stands on two sides, and no win
 - ``unseen_recorded``: learnt on injected faults, measured on recorded ones.
 - ``unseen_injected``: the reverse.
 
+Each part has a role (``ROLES``): *train* (validation chooses among what was learnt), *development*
+(labelled by hand; looked at as often as one likes, learnt from never), *test* (each look at it is
+written down).
+
 But for the last two simulated traces are learnt from, and never measured on. What was labelled by
 hand is never learnt from. The part depends on names, not on the order of traces or on chance.
 """
@@ -21,7 +25,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -29,6 +33,14 @@ Part = Literal["train", "validation", "test", "natural", "excluded"]
 
 PARTS: Final[tuple[Part, ...]] = ("train", "validation", "test", "natural", "excluded")
 MAIN: Final = "split"
+Role = Literal["train", "development", "test", ""]
+ROLES: Final[dict[Part, Role]] = {  # in the scheme MAIN
+    "train": "train",
+    "validation": "train",
+    "natural": "development",
+    "test": "test",
+    "excluded": "",
+}
 AMD: Final = re.compile(r"^rocm:|\bMI\d{2,3}X?\b")
 LANGUAGE: Final = frozenset(("language", "lm", "translator"))  # first words of workloads
 
@@ -39,11 +51,15 @@ CHOSEN: Final[dict[str, Part]] = {
         (
             "train",
             "classifier generator recommender depth pose speech translator matmul "
-            "classifier-resnet50-ddp-train classifier-resnet50-train language-switch-infer "
-            "language-qwen-infer classifier-resnet-checkpoint-train recommender-dlrm-train "
+            "classifier-resnet50-train language-qwen-infer recommender-dlrm-train "
             "language-compiled-ddp-train",
         ),
-        ("validation", "segmenter forecaster language-block-infer recommender-sampled-train"),
+        (
+            "validation",
+            "segmenter forecaster language-block-infer language-switch-infer "
+            "classifier-resnet50-ddp-train classifier-resnet-checkpoint-train "
+            "recommender-sampled-train",
+        ),
         (
             "test",
             "detector language graph classifier-vit-infer classifier-conv-ddp-train "
@@ -139,3 +155,29 @@ HELD_OUT: Final[
     ),
 }
 SCHEMES: Final = (MAIN, *HELD_OUT)
+
+
+# -- groups ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Group:
+    """Traces that are in the same part of every scheme. ``members``: their positions."""
+
+    name: str  # the part of the main scheme, and a number within it
+    parts: Mapping[str, Part]
+    members: tuple[int, ...]
+
+
+def groups(parts: Mapping[str, Sequence[Part]]) -> list[Group]:
+    """The traces by their parts in all schemes, the main scheme first: what a data set needs one
+    file of, so that each part of each scheme is a list of files. ``parts``: as of ``schemes``."""
+    members: dict[tuple[Part, ...], list[int]] = {}
+    for i, together in enumerate(zip(*(parts[scheme] for scheme in SCHEMES), strict=True)):
+        members.setdefault(together, []).append(i)
+    found: list[Group] = []
+    for together in sorted(members, key=lambda known: [PARTS.index(part) for part in known]):
+        number = sum(group.parts[MAIN] == together[0] for group in found)
+        names = dict(zip(SCHEMES, together, strict=True))
+        found.append(Group(f"{together[0]}-{number}", names, tuple(members[together])))
+    return found

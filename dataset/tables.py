@@ -2,8 +2,9 @@
 
 Labels of windows are weak at the edges, so a window carries the share of it that a labelled
 region covers, per side; what to do with a half-covered window is the trainer's choice. Beside it
-stands the share in which nobody knows what is wrong (``unknown_cpu``, ``unknown_gpu``): there a
-window without a fault of that side is neither healthy nor faulty. What a model learns from
+stands the share in which nobody knows what is wrong (``unknown_cpu``, ``unknown_gpu``), or in which
+a fault acts that costs next to nothing: there a window without another fault of that side is
+neither healthy nor faulty. The label alone says where that is. What a model learns from
 (features, text, numbers) never holds the trace's name, markers or anything else that names the
 fault.
 """
@@ -19,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dataset.labels import UNKNOWN, Label, LabelError, LabelRegion
-from detector import cost, features, guards, kineto
+from detector import features, guards, kineto
 from detector.activity import Activity
 from detector.evidence import gather
 from detector.intervals import Intervals
@@ -33,10 +34,8 @@ Windower = Callable[[Judged], Sequence[Window]]
 Shares = dict[Side, npt.NDArray[np.float64]]  # by side: the share of each window
 
 SIDES: tuple[Side, ...] = ("cpu", "gpu")
-UNSEEN = ("recorded", "simulated")  # origins of traces that nobody looked at, region by region
 COVERED = 0.1  # a window this far inside a labelled region belongs to it
 FILLED = 0.5  # a step with so many faulty windows is faulty as a whole
-STARVED = 0.3  # share of an unlabelled window that the device idles for the host's sake
 WINDOWER: Windower = ByStep()  # as a scan cuts, unless it is told otherwise
 PER_PATTERN = 3  # evidence rows per pattern and trace: one trace must not fill the set
 UNSUSPICIOUS = 3  # evidence rows per trace from places without a fault
@@ -53,8 +52,10 @@ class Truth:
 
 @dataclass(frozen=True)
 class Tables:
-    """Rows of one trace: plain dicts for the window and evidence tables."""
+    """Rows of one trace: plain dicts for the window and evidence tables. ``analyzed_us``: the time
+    that a scan analyzes."""
 
+    analyzed_us: float
     windows: list[dict[str, object]]
     matrix: npt.NDArray[np.float32]
     evidence: list[dict[str, object]]
@@ -78,15 +79,18 @@ def tables(
     trace = kineto.read(trace_file)
     activity, judged = Activity(trace), judge_time(trace)
     windows = windower(judged)
-    truth = _truth(activity, judged, windows, label)
+    truth = _truth(windows, label)
     about = {"trace": name, **_about(label)}
     rows = [about | _window(window, truth, i) for i, window in enumerate(windows)]
+    blind = guards.blind(activity, judged)  # what no judge can be shown here
     places = _regions(windows, truth, zlib.crc32(name.encode())) if with_evidence else ()
     texts = [
         {**about, "pattern": pattern, "side": region.side, **_evidence(activity, judged, region)}
         for region, pattern in places
+        if pattern not in blind
     ]
-    return Tables(rows, features.extract(activity, judged, windows), texts)
+    analyzed_us = (judged.end - judged.start) / NS_PER_US
+    return Tables(analyzed_us, rows, features.extract(activity, judged, windows), texts)
 
 
 def _about(label: Label) -> dict[str, object]:
@@ -120,20 +124,15 @@ def _window(window: Window, truth: Truth, i: int) -> dict[str, object]:
     }
 
 
-def _truth(activity: Activity, judged: Judged, windows: Sequence[Window], label: Label) -> Truth:
-    """Unknown is where the label says so, where the trace cannot show the labelled pattern, and
-    where the device starves in a trace that nobody looked at."""
-    hidden = {UNKNOWN, *guards.blind(activity, judged)}
-    shown = [r for r in label.regions if r.pattern not in hidden]
-    rest = [r for r in label.regions if r.pattern in hidden]
-    truth = Truth(
+def _truth(windows: Sequence[Window], label: Label) -> Truth:
+    """Unknown is what the label says is unknown, and where a harmless fault acts."""
+    shown = [r for r in label.regions if r.pattern != UNKNOWN and not r.harmless]
+    rest = [r for r in label.regions if r.pattern == UNKNOWN or r.harmless]
+    return Truth(
         {side: _overlaps(windows, shown, side) for side in SIDES},
         {side: _covered(windows, [r for r in shown if r.side == side]) for side in SIDES},
         {side: _covered(windows, [r for r in rest if r.side == side]) for side in SIDES},
     )
-    if label.origin in UNSEEN:
-        _doubt_starved(activity, windows, truth)
-    return truth
 
 
 def _overlaps(
@@ -156,20 +155,6 @@ def _covered(windows: Sequence[Window], regions: Sequence[LabelRegion]) -> npt.N
         np.array([round(r.end_us * NS_PER_US) for r in regions], np.int64),
     )
     return np.asarray(spans.covered(start, end) / np.maximum(end - start, 1))
-
-
-def _doubt_starved(activity: Activity, windows: Sequence[Window], truth: Truth) -> None:
-    """Mark windows as unknown where nothing is labelled but the host starves the device all the
-    same: a program has problems beside the one that was put in, and nobody looked at these."""
-    if not activity.has_device:
-        return
-    start = np.array([w.start for w in windows], np.int64)
-    end = np.array([w.end for w in windows], np.int64)
-    starving = cost.claim(activity, "host-launch-bound").intervals.covered(start, end)
-    free = truth.covered["cpu"] + truth.covered["gpu"] == 0
-    starved = free & (starving > STARVED * np.maximum(end - start, 1))
-    for side in SIDES:
-        truth.unknown[side][starved] = 1.0
 
 
 def _main_pattern(overlap: Shares, i: int) -> str:

@@ -11,15 +11,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 import numpy as np
 
 from dataset import labels
+from dataset import natural as by_hand
 from dataset.bases import Found, digest
+from dataset.costs import against_twin, healthy_steps
 from dataset.labels import Extent, Label, LabelError
+from detector.intervals import Intervals
 from detector.taxonomy import BY_ID
+
+if TYPE_CHECKING:
+    from dataset.inject import Healthy
+    from dataset.inject.base import Base
 
 HERE: Final = Path(__file__).resolve().parent
 OWN: Final = "Apache-2.0"  # of what this project recorded or simulated
@@ -54,16 +61,18 @@ class Unit(Protocol):
 
 @dataclass(frozen=True)
 class Recorded:
-    """A trace of this project."""
+    """A trace of this project. ``twin_us``: the step time of its healthy twin."""
 
     name: str
     file: str
+    twin_us: float | None = None
     group: str = "recorded"
     licence: str = OWN
 
     def make(self) -> tuple[bytes, Label]:
-        """The file as it is."""
-        return Path(self.file).read_bytes(), labels.read(labels.label_path(self.file))
+        """The file as it is, and its label with what the fault costs."""
+        label = labels.read(labels.label_path(self.file))
+        return Path(self.file).read_bytes(), against_twin(label, self.twin_us)
 
 
 @dataclass(frozen=True)
@@ -114,13 +123,15 @@ class Simulated:
 
 @dataclass(frozen=True)
 class Injected:
-    """A real trace with faults put in; without a pattern, the base as it is."""
+    """A real trace with faults put in; without a pattern, the base as it is. ``hand``: what
+    somebody said of the base."""
 
     name: str
     base: Found
     patterns: tuple[str, ...]
     seed: int
     extent: Extent
+    hand: by_hand.Natural | None = None
 
     @property
     def group(self) -> str:
@@ -138,13 +149,24 @@ class Injected:
 
         try:
             base = _opened(self.base.file)
+            healthy = self._healthy(base)
             if self.patterns:
-                content, label = inject_many(base, self.patterns, self.seed, self.extent)
+                content, label = inject_many(base, self.patterns, self.seed, self.extent, healthy)
             else:
-                content, label = untouched(base)
+                content, label = untouched(base, healthy=healthy)
         except (Unfit, TooFaint) as error:
             raise LeftOut(str(error)) from error
         return encode(content), replace(label, **_about(self.base))
+
+    def _healthy(self, base: Base) -> Healthy:
+        """Where the base has no problem of its own: where somebody said so, and all of a run that
+        was recorded as healthy."""
+        from dataset.inject import NOWHERE
+
+        if self.base.recorded:
+            whole = Intervals.span(int(base.trace.start.min()), int(base.trace.end.max()))
+            return dict.fromkeys(NOWHERE, whole)
+        return NOWHERE if self.hand is None else self.hand.sound
 
 
 def _about(base: Found) -> dict[str, str]:
@@ -170,9 +192,11 @@ def recorded(folders: Sequence[str], every: int = 1) -> Iterator[Recorded]:
         root = HERE.parent / folder
         if not root.is_dir():
             raise FileNotFoundError(f"{root}: no recorded traces")
-        for trace, _ in list(labels.labelled(root))[::every]:
+        found = list(labels.labelled(root))
+        twins = healthy_steps(label for _, label in found)
+        for trace, label in found[::every]:
             name = str(trace.relative_to(root))[: -len(labels.TRACE_SUFFIX)]
-            yield Recorded(f"recorded/{name}", str(trace))
+            yield Recorded(f"recorded/{name}", str(trace), twins.get(label.pair))
 
 
 def simulated(plan: dict[str, Any]) -> Iterator[Simulated]:
@@ -198,7 +222,7 @@ def own_bases(files: list[str]) -> Iterator[Found]:
         if label.quality != "good":
             raise LabelError(f"{file}: no base, as it has a fault of its own")
         stem = file.name[: -len(labels.TRACE_SUFFIX)]
-        yield Found(stem, file, label.workload, label.device, OWN, digest(file))
+        yield Found(stem, file, label.workload, label.device, OWN, digest(file), True)
 
 
 def injected(plan: dict[str, Any], bases: list[Found]) -> Iterator[Injected]:
@@ -206,10 +230,11 @@ def injected(plan: dict[str, Any], bases: list[Found]) -> Iterator[Injected]:
     faults of different sides. Every other fault sits in every step."""
     from dataset.inject import injectors
 
-    known = sorted(injectors())
+    known, hands = sorted(injectors()), by_hand.by_base(bases)
     for base in bases:
+        hand = hands.get(base.name)
         draw = np.random.default_rng([plan["seed"], zlib.crc32(base.name.encode())])
-        yield Injected(f"injected/{base.name}/000", base, (), 0, "")
+        yield Injected(f"injected/{base.name}/000", base, (), 0, "", hand)
         faults = [(pattern,) for pattern in known for _ in range(plan["tries"])]
         faults += [_two(known, draw) for _ in range(plan["several"])]
         first = int(draw.integers(2))
@@ -217,7 +242,7 @@ def injected(plan: dict[str, Any], bases: list[Found]) -> Iterator[Injected]:
             partly: Extent = "some" if draw.random() < PARTLY else "once"
             extent: Extent = "every" if (first + n) % 2 else partly
             seed = int(draw.integers(2**31))
-            yield Injected(f"injected/{base.name}/{n:03d}", base, patterns, seed, extent)
+            yield Injected(f"injected/{base.name}/{n:03d}", base, patterns, seed, extent, hand)
 
 
 def _two(patterns: Sequence[str], draw: np.random.Generator) -> tuple[str, ...]:
@@ -227,13 +252,13 @@ def _two(patterns: Sequence[str], draw: np.random.Generator) -> tuple[str, ...]:
 
 
 def natural(bases: list[Found]) -> Iterator[Natural]:
-    """Those of the bases that were labelled by hand."""
-    from dataset.natural import read_all
-
-    found = {base.name: base for base in bases}
-    for known in read_all():
-        if known.name in found:
-            yield Natural(f"natural/{known.name}", found[known.name], known.label)
+    """Those of the bases that were labelled by hand. Raises LabelError where a labelled trace is
+    not among them."""
+    found, there = by_hand.by_base(bases), {base.name: base for base in bases}
+    if missing := [known.base for known in by_hand.read_all() if known.base not in there]:
+        raise LabelError(f"labelled by hand but not among the bases: {', '.join(missing)}")
+    for name in sorted(found):
+        yield Natural(f"natural/{name}", there[name], found[name].label)
 
 
 def chunks(work: list[Unit]) -> Iterator[list[Unit]]:

@@ -1,9 +1,10 @@
-"""How good scores are, with intervals that respect that windows of one trace belong together."""
+"""How good scores and probabilities are, with intervals that respect what belongs together."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -55,16 +56,61 @@ def average_precision(truth: npt.NDArray[np.bool_], score: Float64) -> float:
     return float((np.diff(hits, prepend=0) * hits / seen).sum() / hit[-1])
 
 
-def by_trace(
-    metric: Callable[[npt.NDArray[np.int64]], float],
-    trace: npt.NDArray[np.object_],
-    *,
-    rounds: int = 500,
-    seed: int = 0,
+# -- stated probabilities --------------------------------------------------------------------------
+
+BINS: Final = 10  # of equal width, the last with its upper edge
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Answers whose stated confidence lies in [low, high): how many, what they say on average, and
+    how many of them are right (both in [0, 1]; NaN where there are none)."""
+
+    low: float
+    high: float
+    count: float
+    stated: float
+    right: float
+
+
+def reliability(
+    stated: Float64, right: npt.NDArray[np.bool_], weight: Float64 | None = None
+) -> tuple[Bin, ...]:
+    """The reliability diagram: ``BINS`` bins of stated confidence in [0, 1]. ``weight``: how often
+    each answer counts."""
+    weight = np.ones(len(stated)) if weight is None else weight
+    which = np.clip((stated * BINS).astype(np.int64), 0, BINS - 1)
+    count = np.bincount(which, weight, BINS)
+    sums = (np.bincount(which, weight * values, BINS) for values in (stated, right))
+    means = (np.divide(s, count, out=np.full(BINS, np.nan), where=count > 0) for s in sums)
+    edges = (np.arange(BINS) / BINS, (np.arange(BINS) + 1) / BINS)
+    columns = (values.tolist() for values in (*edges, count, *means))
+    return tuple(Bin(*row) for row in zip(*columns, strict=True))
+
+
+def ece(stated: Float64, right: npt.NDArray[np.bool_], weight: Float64 | None = None) -> float:
+    """Expected calibration error: the bins' mean |right − stated|, by count (Naeini et al., 2015).
+    NaN without an answer."""
+    bins = [b for b in reliability(stated, right, weight) if b.count]
+    total = sum(b.count for b in bins)
+    return sum(b.count * abs(b.right - b.stated) for b in bins) / total if total else float("nan")
+
+
+# -- intervals -------------------------------------------------------------------------------------
+
+Metric = Callable[[npt.NDArray[np.int64]], float]
+
+
+def by_cluster(
+    metric: Metric, cluster: npt.NDArray[np.object_], *, rounds: int = 500, seed: int = 0
 ) -> Estimate:
-    """Bootstrap a metric over traces: ``metric`` gets the rows of a resample of whole traces."""
+    """Bootstrap a metric over clusters: ``metric`` gets the rows of a resample of whole clusters.
+
+    ``cluster`` names what each row was made of, so that rows that are no independent evidence are
+    drawn together: the base of traces with injected faults, the workload of others.
+    """
     random = np.random.default_rng(seed)
-    names, which = np.unique(trace, return_inverse=True)
+    names, which = np.unique(cluster, return_inverse=True)
     order = np.argsort(which, kind="stable")
     rows = np.split(order, np.cumsum(np.bincount(which))[:-1])
     drawn = [
@@ -73,4 +119,12 @@ def by_trace(
     ]
     defined = [value for value in drawn if not np.isnan(value)]
     low, high = np.quantile(defined, [0.025, 0.975]) if defined else (np.nan, np.nan)
-    return Estimate(metric(np.arange(len(trace))), float(low), float(high))
+    return Estimate(metric(np.arange(len(cluster))), float(low), float(high))
+
+
+def difference(
+    one: Metric, other: Metric, cluster: npt.NDArray[np.object_], *, rounds: int = 500
+) -> Estimate:
+    """By how much ``one`` exceeds ``other``, both on the same resamples of whole clusters (paired
+    bootstrap). Its interval leaves out 0 where they differ."""
+    return by_cluster(lambda rows: one(rows) - other(rows), cluster, rounds=rounds)

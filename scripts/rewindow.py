@@ -24,7 +24,7 @@ from rich.progress import Progress
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the checkout, dataset/ with it
 
-from dataset import card, labels  # noqa: E402  the path first
+from dataset import card, croissant, labels  # noqa: E402  the path first
 from dataset.labels import LabelError  # noqa: E402
 from dataset.publish import Row, publish  # noqa: E402
 from dataset.splits import SCHEMES  # noqa: E402
@@ -55,6 +55,8 @@ def rewindow(
         "windows": {"parts": windower.parts, "fallback": windower.fallback},
     }
     (out / "README.md").write_text(card.text(manifest), encoding="utf-8")
+    about = croissant.metadata(manifest, out)
+    (out / "croissant.json").write_text(json.dumps(about, indent=1, sort_keys=True) + "\n")
     (out / "manifest.json").write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
     return manifest
 
@@ -83,9 +85,7 @@ def _row(about: dict[str, Any], folder: Path, windower: ByStep, with_evidence: b
     label = labels.read(labels.label_path(file))
     found = tables(file, label, name, windower, with_evidence=with_evidence)
     same = {key: about[key] for key in ("name", "file", "sha256", "licence")}
-    return Row(
-        label=label, windows=found.windows, matrix=found.matrix, evidence=found.evidence, **same
-    )
+    return Row(label=label, **vars(found), **same)
 
 
 def _link(folder: Path, out: Path) -> None:

@@ -13,20 +13,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
 from dataset import labels
-from dataset.labels import Label, LabelRegion
+from dataset.labels import Label
 from dataset.splits import MAIN, PARTS
-from detector import cost, kineto
-from detector.activity import Activity
+from detector import kineto
 from detector.config import compose
 from detector.errors import DetectorError
-from detector.intervals import Intervals
 from detector.pipeline import detect
 from detector.report import Report
-from detector.trace import NS_PER_US, Trace
-from detector.window import Judged
+from detector.trace import Trace
 
 Done = TypeVar("Done")
 Work = Callable[["Case", "Stages"], Done]
@@ -105,27 +100,6 @@ def _there(work: Work[Done], case: Case) -> Done:
 
 def _here(stages: Stages, work: Work[Done], case: Case) -> Done:
     return work(case, stages)
-
-
-def claimed(
-    activity: Activity, judged: Judged, regions: Sequence[LabelRegion], pattern: str
-) -> float:
-    """What a pattern claims in its labelled regions, µs: the cost model's word where pattern and
-    place are known."""
-    mine = [r for r in regions if r.pattern == pattern]
-    spans = spans_of(mine).clip(judged.start, judged.end)
-    return cost.claim(activity, pattern).within(spans).recoverable_ns / NS_PER_US
-
-
-def spans_of(regions: Sequence[LabelRegion]) -> Intervals:
-    """Where regions lie, ns."""
-    return intervals_of([(r.start_us, r.end_us) for r in regions])
-
-
-def intervals_of(edges: Sequence[tuple[float, float]]) -> Intervals:
-    """Spans in µs as intervals in ns."""
-    times = np.round(np.array(edges, np.float64).reshape(-1, 2) * NS_PER_US).astype(np.int64)
-    return Intervals.union(times[:, 0], times[:, 1])
 
 
 def models_of(stages: Stages) -> dict[str, dict[str, Any]]:

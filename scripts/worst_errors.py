@@ -29,6 +29,7 @@ sys.path.insert(0, str(ROOT))  # the checkout that is measured, installed or not
 
 from dataset.labels import Label, LabelRegion  # noqa: E402  the path first
 from dataset.pictures import strip  # noqa: E402
+from detector import cost  # noqa: E402
 from detector.activity import Activity  # noqa: E402
 from detector.comparison.labelled import Labelled  # noqa: E402
 from detector.comparison.plots import save  # noqa: E402
@@ -36,10 +37,11 @@ from detector.comparison.run import LEARNT, TESTS, Trees, labels_of, scored_by, 
 from detector.comparison.scored import Scored  # noqa: E402
 from detector.features import COLUMNS  # noqa: E402
 from detector.flagger.training import SIDES, Training, limits_of, matrix  # noqa: E402
+from detector.scoring.truth import intervals  # noqa: E402
 from detector.taxonomy import CLASSES, IDS  # noqa: E402
 from detector.trace import NS_PER_US  # noqa: E402
 from detector.window import Judged, judge_time  # noqa: E402
-from scripts.scanned import Case, cases, claimed  # noqa: E402
+from scripts.scanned import Case, cases  # noqa: E402
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -222,6 +224,15 @@ def show(error: Error, scored: Scored, case: Case, out: Path, number: int) -> Er
     wall = max(1, judged.end - judged.start) / NS_PER_US
     claim = claimed(activity, judged, shown.regions, error.pattern) / wall
     return replace(error, picture=path.name, claim=claim)
+
+
+def claimed(
+    activity: Activity, judged: Judged, regions: Sequence[LabelRegion], pattern: str
+) -> float:
+    """What the cost model claims for a pattern in regions where it is known to be, µs."""
+    spans = intervals((r.start_us, r.end_us) for r in regions if r.pattern == pattern)
+    mine = cost.claim(activity, pattern).within(spans.clip(judged.start, judged.end))
+    return mine.recoverable_ns / NS_PER_US
 
 
 def _told(label: Label, error: Error) -> Label:

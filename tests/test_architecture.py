@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from dataset.splits import Member, schemes
 from detector.taxonomy import BY_ID, PATTERNS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -84,6 +85,61 @@ def test_every_pattern_named_in_the_configuration_exists() -> None:
         for match in PATTERN_ID.findall(path.read_text())
     }
     assert {(where, word) for where, word in named if word not in BY_ID} == set()
+
+
+# What a label looks like and how a cost is written down; nothing that says how long work takes.
+SHARED_BY_MAKERS = {"dataset.labels", "dataset.costs", "detector.taxonomy"}
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The modules of this project that a file imports, packages by their name."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [alias.name for alias in getattr(node, "names", ())]
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            names = [str(node.module), *(f"{node.module}.{name}" for name in names)]
+        elif not isinstance(node, ast.Import):
+            continue
+        for name in names:
+            file = ROOT / name.replace(".", "/")
+            if file.with_suffix(".py").is_file() or (file / "__init__.py").is_file():
+                yield name
+
+
+def imported(package: str) -> set[str]:
+    """The modules of this project that a package imports from outside itself."""
+    found = {name for path in (ROOT / package).rglob("*.py") for name in imports(path)}
+    own = package.replace("/", ".")
+    return {name for name in found if name != own and not name.startswith(f"{own}.")}
+
+
+def test_the_simulator_knows_nothing_of_the_injectors() -> None:
+    simulator = imported("dataset/simulate")
+    assert simulator - {"dataset", "detector"} <= SHARED_BY_MAKERS
+    for name in simulator & {"dataset.labels", "dataset.costs"}:  # nor through these
+        others = {m for m in imports(ROOT / f"{name.replace('.', '/')}.py") if "dataset." in m}
+        assert others <= SHARED_BY_MAKERS
+
+
+def test_the_injectors_take_no_duration_from_the_simulator() -> None:
+    """Models learn from simulated traces and are scored on injected ones: a common way to draw how
+    long a fault takes would be learnt, and scored, and be true of nothing real. What kernels are
+    called and the public figures of devices are no such thing."""
+    found = {name for name in imported("dataset/inject") if name.startswith("dataset.simulate.")}
+    assert found <= {"dataset.simulate.kernels", "dataset.simulate.devices"}
+    for path in sorted((ROOT / "dataset" / "inject").rglob("*.py")):
+        text = path.read_text()
+        read = {node.attr for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)}
+        assert not read & {"us", "matrix_rate"}, name_of(path)
+        assert not re.search(r"device\.(latency|gap|floor)\b", text), name_of(path)
+
+
+def test_simulated_traces_are_in_no_part_that_is_scored() -> None:
+    devices = ("simulated:A100", "simulated:MI300X")
+    real = [Member("recorded", "language", "cpu"), Member("injected", "graph-x", "rocm:MI300X")]
+    made_up = [Member("simulated", w, d) for w in ("lm-train", "convnet-train") for d in devices]
+    for scheme, parts in schemes([*real, *made_up]).items():
+        assert set(parts[len(real) :]) <= {"train", "excluded"}, scheme
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("[!.]*/**/*.label.json")), ids=name_of)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -57,3 +58,94 @@ def test_left_out_is_told_with_its_reason(smoke: Path) -> None:
     manifest = json.loads((smoke / "manifest.json").read_text())
     assert all(manifest["left_out"].values())
     assert not set(manifest["left_out"]) & {t["name"] for t in manifest["traces"]}
+
+
+# -- in the hands of others ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def elsewhere(smoke: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The benchmark's tables in another place, and the code without its models."""
+    place = tmp_path_factory.mktemp("elsewhere")
+    shutil.copytree(smoke / "tables", place / "data" / "tables")
+    for name in ("README.md", "croissant.json", "manifest.json"):
+        shutil.copy(smoke / name, place / "data")
+    ignored = shutil.ignore_patterns("__pycache__", "models", "recorded", "pictures")
+    for name in ("detector", "dataset"):
+        shutil.copytree(ROOT / name, place / "code" / name, ignore=ignored)
+    (place / "work").mkdir()
+    return place
+
+
+def run_elsewhere(elsewhere: Path, *words: object) -> str:
+    """What a command prints, run beside the data with the copied code alone."""
+    run = subprocess.run(
+        [sys.executable, *map(str, words)],
+        cwd=elsewhere / "work",
+        env={
+            **os.environ,
+            "PYTHONPATH": str(elsewhere / "code"),
+            "HF_HOME": str(elsewhere / "cache"),
+            "HF_HUB_OFFLINE": "1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+LOAD = """
+import json, sys, datasets
+datasets.disable_progress_bars()
+for name in ("traces", "windows", "windows-unseen_workload"):
+    parts = datasets.load_dataset("../data", name)
+    rows = {part: sorted(set(rows["trace"])) for part, rows in parts.items()}
+    print(json.dumps({"name": name, "rows": rows, "ours": "detector" in sys.modules}))
+"""
+
+
+def test_anybody_can_load_it(elsewhere: Path) -> None:
+    """With ``datasets`` and nothing of this project."""
+    found = [json.loads(line) for line in run_elsewhere(elsewhere, "-c", LOAD).splitlines()]
+    assert not any(one["ours"] for one in found)
+    traces = json.loads((elsewhere / "data" / "manifest.json").read_text())["traces"]
+    for one, scheme in zip(found, ("split", "split", "unseen_workload"), strict=True):
+        wanted: dict[str, list[str]] = {}
+        for trace in traces:
+            if scheme == "split" or trace[scheme] != "excluded":
+                wanted.setdefault(trace[scheme], []).append(trace["name"])
+        assert one["rows"] == {part: sorted(names) for part, names in wanted.items()}
+
+
+@pytest.mark.parametrize("name", ["product", "constant"])
+def test_anybody_can_score_predictions(elsewhere: Path, name: str) -> None:
+    """The examples, without a model of this checkout, its configuration or the traces."""
+    where = run_elsewhere(elsewhere, "-c", "import detector; print(detector.__file__)")
+    assert Path(where.strip()).is_relative_to(elsewhere)
+    assert not (elsewhere / "code" / "detector" / "models").exists()
+    predictions = elsewhere / "code" / "dataset" / "examples" / f"{name}.jsonl"
+    words = ("-m", "dataset.score", predictions, elsewhere / "data", "--json", "scores.json")
+    assert "6 traces scanned, 0 without a prediction" in run_elsewhere(elsewhere, *words)
+    scores = json.loads((elsewhere / "work" / "scores.json").read_text())
+    figures = scores["groups"]["recorded"]["masked"]
+    assert (figures["traces"], figures["healthy"], figures["problems"]) == (6, 3, 2)
+    assert figures["findings"] == {"product": 2, "constant": 6}[name]
+    if name == "constant":  # it names a pattern that none of these traces has
+        assert figures["figures"]["precision"]["value"] == 0
+        assert figures["figures"]["wrong_per_healthy"]["value"] == 1
+
+
+def test_mlcroissant_takes_its_metadata(elsewhere: Path) -> None:
+    code = (
+        "import warnings; warnings.simplefilter('ignore')\n"
+        "import mlcroissant\n"
+        "of = mlcroissant.Dataset('../data/croissant.json')\n"
+        "print(of.metadata.ctx.issues.errors)\n"
+        "print(len(list(of.records('traces'))))\n"
+    )
+    pytest.importorskip("mlcroissant", reason="the check needs the dev extra")
+    errors, count = run_elsewhere(elsewhere, "-c", code).splitlines()
+    manifest = json.loads((elsewhere / "data" / "manifest.json").read_text())
+    assert (errors, int(count)) == ("set()", len(manifest["traces"]))

@@ -8,11 +8,21 @@ Path("out.json.gz").write_bytes(gzip.compress(encode(document)))
 
 from dataset.inject.base import Base
 from dataset.inject.edits import Unfit
-from dataset.inject.injection import TooFaint, inject, inject_many, injectors, untouched
+from dataset.inject.injection import (
+    NOWHERE,
+    Healthy,
+    TooFaint,
+    inject,
+    inject_many,
+    injectors,
+    untouched,
+)
 from dataset.inject.raw import encode
 
 __all__ = [
+    "NOWHERE",
     "Base",
+    "Healthy",
     "TooFaint",
     "Unfit",
     "encode",

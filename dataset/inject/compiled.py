@@ -87,7 +87,7 @@ def _triton(base: Base, name: str, x: Tensor, draw: np.random.Generator) -> Call
     model = usual.named(base.device, name, x.size * 3.0)
     api = "hipModuleLaunchKernel" if base.vendor == "rocm" else "cuLaunchKernel"
     args = {"grid": list(model.grid), "block": [256, 1, 1]}
-    ns = base.lasting(model.us * 1_000 * math.exp(draw.normal(0, 0.05)))
+    ns = base.lasting(base.moving_ns(x.size * 3.0) * math.exp(draw.normal(0, 0.05)))
     work = Work(name, "kernel", ns, base.stream, args)
     return Call(api, "cuda_runtime", base.launch_ns(draw), work=work)
 

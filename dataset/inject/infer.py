@@ -14,8 +14,9 @@ from dataset.inject import rounds as r
 from dataset.inject import tensors as ts
 from dataset.inject.base import Base, Span
 from dataset.inject.edits import Alter, Call, Edit, Insert, Replace, Unfit
-from dataset.inject.matrices import Product, matrix_work
+from dataset.inject.matrices import matrix_work
 from dataset.inject.pieces import Slack, Tensor
+from dataset.inject.products import Product
 from detector.trace import Cat
 
 _RECORDED: Final = re.compile(
@@ -188,7 +189,7 @@ def _looked_up(base: Base, cache: Tensor, draw: np.random.Generator) -> tuple[Ca
     b, h, _, size = cache.shape
     q = Tensor((b, h, 1, size), cache.dtype)
     work = base.kernel("attention", max(1, cache.elems * 2), cache.dtype, draw)
-    reads = cache.size * 2 / (base.device.bandwidth * 0.6) * 1_000
+    reads = base.moving_ns(cache.size * 2)
     work = replace(work, dur=base.lasting(max(3_000.0, reads)))
     inner = p.op(
         base,

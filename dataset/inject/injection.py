@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from importlib import import_module
 from typing import Any, Final, Literal
 
 import numpy as np
 
+from dataset.costs import Cost, costed
 from dataset.inject import regions
 from dataset.inject.apply import Replayed, replayed
 from dataset.inject.base import Base, Span
 from dataset.inject.document import write
 from dataset.inject.edits import Edit, Insert, Remove, Unfit
 from dataset.labels import Label, LabelRegion, Side, checked, clipped
-from detector.intervals import Intervals
+from detector.intervals import EMPTY, Intervals
 from detector.taxonomy import BY_ID
 from detector.trace import NS_PER_US
 
 Injector = Callable[[Base, Sequence[Span], float, np.random.Generator], list[Edit]]
 Extent = Literal["every", "some", "once"]
 Document = dict[str, Any]
+Healthy = Mapping[Side, Intervals]  # by side, ns of the base
 
 MODULES: Final = ("input", "sync", "host", "memory", "compute", "comm", "compiled", "infer")
 WEAKEST, STRONGEST = 0.04, 0.5  # wanted cost as a share of the spans where a fault acts
 FAINT: Final = 0.01  # below this cost a fault is not labelled
 TRIES: Final = 3
+NOWHERE: Final[Healthy] = {"cpu": EMPTY, "gpu": EMPTY}
 STRONGER: Final = 2.5
 
 
@@ -53,20 +56,30 @@ class Fault:
     strength: float
     edits: tuple[Edit, ...]
     cost: float  # added time as a share of the spans where it acts, with it
+    added: int  # ns, by this fault alone
 
 
 def inject(
-    base: Base, pattern: str, seed: int, extent: Extent | None = None
+    base: Base,
+    pattern: str,
+    seed: int,
+    extent: Extent | None = None,
+    healthy: Healthy = NOWHERE,
 ) -> tuple[Document, Label]:
-    """The base with one fault, and its label; equal arguments give equal results.
+    """The base with one fault, and its label; equal arguments give equal results. ``healthy``:
+    where the base is known to have no problem, ns by side; all the rest of it is unknown.
 
     Raises Unfit where the base cannot show the fault, TooFaint where it would cost nothing there.
     """
-    return inject_many(base, [pattern], seed, extent)
+    return inject_many(base, [pattern], seed, extent, healthy)
 
 
 def inject_many(
-    base: Base, patterns: Sequence[str], seed: int, extent: Extent | None = None
+    base: Base,
+    patterns: Sequence[str],
+    seed: int,
+    extent: Extent | None = None,
+    healthy: Healthy = NOWHERE,
 ) -> tuple[Document, Label]:
     """The base with a fault of each of these patterns, each worth its label on its own.
 
@@ -81,21 +94,18 @@ def inject_many(
     for fault in faults:
         found += _regions(base, result, fault, range(first, first + len(fault.edits)))
         first += len(fault.edits)
-    label = _label(base, result, found, seed, faults)
+    label = _label(base, result, found, seed, faults, healthy)
     document = write(base, result.outcome)
-    return document, clipped(label, document["traceEvents"])
+    label = clipped(label, document["traceEvents"])
+    return document, costed(label, [_cost_of(base, fault) for fault in faults])
 
 
-def untouched(base: Base, seed: int = 0) -> tuple[Document, Label]:
+def untouched(base: Base, seed: int = 0, healthy: Healthy = NOWHERE) -> tuple[Document, Label]:
     """The base as it is, through the same writer: the twin of its faults with this seed."""
     result = replayed(base, [])
     document = write(base, result.outcome)
-    return document, clipped(_label(base, result, [], seed, []), document["traceEvents"])
-
-
-@lru_cache(maxsize=2)
-def _own_problems(base: Base) -> dict[Side, Intervals]:
-    return regions.own_problems(base)
+    label = _label(base, result, [], seed, [], healthy)
+    return document, clipped(label, document["traceEvents"])
 
 
 # -- drawing -------------------------------------------------------------------------------------
@@ -113,9 +123,10 @@ def _fault(base: Base, pattern: str, seed: int, extent: Extent | None) -> Fault:
         edits = injectors()[pattern](base, spans, strength, draw)
         if not edits:
             raise Unfit(f"{base.name}: no place for {pattern}")
-        cost = _cost(base, replayed(base, edits), spans)
+        added = replayed(base, edits).added
+        cost = added / max(sum(span.length for span in spans) + added, 1)
         if cost >= FAINT:
-            return Fault(pattern, drawn, spans, strength, tuple(edits), cost)
+            return Fault(pattern, drawn, spans, strength, tuple(edits), cost, added)
         strength *= STRONGER
     raise TooFaint(f"{pattern} costs {cost:.1%} in {base.name}, seed {seed}")
 
@@ -135,13 +146,6 @@ def _spans(
 
 def _partly(draw: np.random.Generator) -> Extent:
     return "some" if draw.random() < 0.6 else "once"
-
-
-def _cost(base: Base, result: Replayed, spans: Sequence[Span]) -> float:
-    """Added time / time with the fault, over the spans where it acts."""
-    added = result.added
-    healthy = sum(span.length for span in spans)
-    return added / max(healthy + added, 1)
 
 
 def _check_apart(edits: Sequence[Edit]) -> None:
@@ -167,9 +171,10 @@ def _label(
     found: Sequence[LabelRegion],
     seed: int,
     faults: Sequence[Fault],
+    sound: Healthy,
 ) -> Label:
-    places = {side: result.moved(spans, side) for side, spans in _own_problems(base).items()}
-    everything = [*found, *regions.unknown_regions(places, found)]
+    places = {side: result.moved(spans, side) for side, spans in sound.items()}
+    everything = [*found, *regions.unknown_regions(places, _whole(result), found)]
     names = base.trace.device_names or ("unknown",)
     acting = _acting(base, faults)
     steps, healthy = len(acting), float(np.mean([step.length for step in acting]))
@@ -189,6 +194,20 @@ def _label(
         healthy_step_us=round(healthy / NS_PER_US, 3),
     )
     return checked(label)
+
+
+def _whole(result: Replayed) -> Intervals:
+    """From the first event to the last, ns."""
+    outcome = result.outcome
+    ends = [int(outcome.end[outcome.keep].max()), *(p.event.end for p in outcome.fresh)]
+    return Intervals.span(int(outcome.start[outcome.keep].min()), max(ends))
+
+
+def _cost_of(base: Base, fault: Fault) -> Cost:
+    """What the replay of this fault alone added, and the steps in which it acts."""
+    acting = _acting(base, [fault])
+    step = (sum(s.length for s in acting) + fault.added) / len(acting)
+    return Cost(fault.pattern, fault.added / NS_PER_US, len(acting), step / NS_PER_US)
 
 
 def _acting(base: Base, faults: Sequence[Fault]) -> list[Span]:

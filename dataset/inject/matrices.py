@@ -6,11 +6,12 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
+from dataset.inject import durations
 from dataset.inject import pieces as p
 from dataset.inject import rounds as r
 from dataset.inject import tensors as ts
@@ -18,6 +19,7 @@ from dataset.inject.base import Base, Span
 from dataset.inject.edits import Alter, Call, Edit, Insert, Unfit, Work
 from dataset.inject.memory import cast
 from dataset.inject.pieces import Tensor
+from dataset.inject.products import Product, product_ns, product_of
 from dataset.inject.rounds import Round
 from dataset.simulate import kernels as usual
 from detector import vocabulary
@@ -31,35 +33,12 @@ _ROCM_HALF: Final = re.compile(r"_(B_BS|BBS|HHS|H_HS)_BH_|_(HHS|BBS)_")
 _ROCM_TILE: Final = re.compile(r"_MT(\d+)x(\d+)x(\d+)_")
 _ROCM_WIDTH: Final = re.compile(r"_(GRVW[AB]?)\d")
 _PASSES: Final = {"dgrad": "dgrad|bwd", "wgrad": "wgrad|wrw"}
-_UNKNOWN_REACH: Final = (0.35, 0.6)  # of the peaks' ratio, where no shapes tell
+_FULL_REACH: Final = (0.35, 0.6)  # of the peaks' ratio: fast kernels reach less of theirs
 _SCAN: Final = (
     "void at::native::tensor_kernel_scan_innermost_dim<float, std::plus<float> >(float*, float"
     " const*, unsigned int, unsigned int, unsigned int, float, std::plus<float>)"
 )
 _THIN: Final = 64  # rows and columns of the tiles of a thin product
-
-
-@dataclass(frozen=True)
-class Product:
-    """A (batched) product of m x k by k x n."""
-
-    m: int
-    n: int
-    k: int
-    batch: int = 1
-
-
-def product_of(base: Base, op: int) -> Product | None:
-    """What a matrix op multiplies; None where the trace does not tell."""
-    shapes = [t.shape for t in ts.tensors_of(base, op) if len(t.shape) in (2, 3)]
-    if len(shapes) < 2 or len(shapes[-1]) != len(shapes[-2]):
-        return None
-    left, right = shapes[-2], shapes[-1]
-    if base.trace.names[base.trace.name[op]] == "aten::bmm":
-        left, right = shapes[0], shapes[1]
-    if left[-1] != right[-2]:
-        return None
-    return Product(left[-2], right[-1], left[-1], left[0] if len(left) == 3 else 1)
 
 
 def matrix_work(
@@ -69,7 +48,7 @@ def matrix_work(
     model = usual.gemm(base.device, of.m, of.n, of.k, rate or dtype, batch=of.batch)
     own = base.kernel("gemm", max(1, of.m * of.n * of.k), dtype, draw)
     own = replace(own, name=ts.matrix_kernel(base, dtype, draw) or model.name)
-    ns = max(model.us * 1_000 * math.exp(draw.normal(0, 0.06)), 1_000.0)
+    ns = product_ns(base, of, rate or dtype) * math.exp(draw.normal(0, 0.06))
     return replace(own, dur=base.lasting(ns), args={**own.args, "grid": model.grid})
 
 
@@ -133,19 +112,17 @@ def _in_fp32(base: Base, row: int, draw: np.random.Generator) -> Alter:
     half = bool(_HALF_MATRIX.search(name)) and "tf32" not in name
     dtype = ts.half_of(base) if half else "float"
     is_conv = row in base.activity.kernels_of("conv")
-    peak = usual.matrix_rate(d, dtype) / usual.matrix_rate(d, "float!")
+    peak = durations.matrix_peak(d, dtype) / durations.matrix_peak(d, durations.FULL)
     of = None if is_conv else of
     if of:
         slow = usual.gemm(d, of.m, of.n, of.k, "float!", layout=_layout(name), batch=of.batch)
-        ratio = 1.0
     else:
         slow = usual.gemm(d, 1024, 1024, 1024, "float!", layout=_layout(name))
-        ratio = peak * draw.uniform(*_UNKNOWN_REACH)
     if is_conv:
         slow = replace(slow, name=_fp32_conv(base, name))
     if base.vendor == "rocm" and _ROCM_HALF.search(name):
         slow = replace(slow, name=_rocm_fp32(name))
-    ns = max(1.3 * int(trace.dur[row]), slow.us * 1_000 if of else trace.dur[row] * ratio)
+    ns = int(trace.dur[row]) * max(1.3, peak * draw.uniform(*_FULL_REACH))
     ns *= math.exp(draw.normal(0, 0.05))
     args: dict[str, Any] = {}
     if trace.blocks[row] > 0 and of:
@@ -358,7 +335,7 @@ def _as_called(
 
 def _thin(base: Base, blocks: int, each_us: float, draw: np.random.Generator) -> r.Unit:
     dtype = ts.dtype_of(base)
-    rate = usual.matrix_rate(base.device, dtype) / base.device.units * 0.3
+    rate = durations.matrix_peak(base.device, dtype) * 1_000 / base.device.units * 0.3
     first = max(1, math.ceil(each_us * rate / (2 * _THIN * _THIN) / 64)) * 64
 
     def unit(scale: float) -> Round:

@@ -99,7 +99,7 @@ def _together(base: Base, params: Sequence[Tensor], draw: np.random.Generator) -
         work = replace(work, name=model.name.replace("BinaryOpListAlphaFunctor", "ZeroFunctor"))
         work = replace(
             work,
-            dur=base.lasting(model.us * 1_000),
+            dur=base.lasting(base.moving_ns(size)),
             args={"grid": model.grid, "block": model.block},
         )
         launches.append(base.launch(work, draw))
@@ -208,7 +208,7 @@ def _around(base: Base, row: int, draw: np.random.Generator) -> list[Insert]:
     dtype = given[0].dtype if given else ts.dtype_of(base)
     names = [trace.names[trace.name[w]] for w in works]
     to_nhwc = base.vendor == "rocm" or any(_NEEDS_NHWC.search(n) for n in names)
-    guess = float(trace.dur[works].max()) / 1_000 * base.device.bandwidth * draw.uniform(0.05, 0.15)
+    guess = float(trace.dur[works].max()) * base.rate * draw.uniform(0.05, 0.15)
     sizes = [t.elems for t in given[:2]] or [int(guess / Tensor((1,), dtype).size), 65_536]
     launch = trace.names[trace.name[calls[0]]]
 

@@ -1,7 +1,8 @@
 """What one trace's host, libraries and device look like: durations, names and sizes that fit in.
 
-Durations are drawn from the trace's own events of the kind; where it has none, from the public
-figures of the device (`dataset.simulate.devices`). All times are ns.
+Durations are drawn from the trace's own events of the kind, or worked out from what these reach
+(`dataset.inject.durations`); of the simulator there are the names and grids of kernels and the
+public figures of devices. All times are ns.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from dataset.inject import durations
 from dataset.inject.edits import Call, Unfit, Work
 from dataset.simulate import devices
 from dataset.simulate import kernels as usual
@@ -69,6 +71,7 @@ _TYPE_WORDS: Final = {
     "c10::BFloat16": re.compile(r"(?i)bfloat16|bf16|_BB"),
     "c10::Half": re.compile(r"(?i)c10::Half|__half|f16|fp16|_HH|h884|h1688|h16816"),
 }
+_HALF: Final = re.compile(r"(?i)half|bfloat16|bf16|fp16")
 _ATEN: Final = re.compile(r"at::native|softmax_warp|index|gather")
 _ATEN_KINDS: Final = ("elementwise", "copy", "cast", "fill", "reduce", "cat", "gather", "softmax")
 _NO_GRAPH: Final = re.compile(r"^(?!.*Graph)")
@@ -294,14 +297,13 @@ class Palette:
         model = self._usual(kind, elements, dtype)
         own = self._own_kernels(kind, dtype)
         name, block = model.name, model.block
-        latency = self._latency
         if len(own):
             weight = self.trace.dur[own] + 1.0  # not the small helpers beside the real work
             row = int(draw.choice(own, p=weight / weight.sum()))
             name = self.trace.names[self.trace.name[row]]
             threads = int(self.trace.threads[row])
             block = (threads, 1, 1) if threads > 0 else block
-        ns = max(latency, (model.us - 1.0) * 1_000 + latency) * math.exp(draw.normal(0, 0.05))
+        ns = self._kernel_ns(kind, elements, dtype) * math.exp(draw.normal(0, 0.05))
         blocks = math.prod(model.grid) * math.prod(model.block) / max(1, math.prod(block))
         grid = (max(1, math.ceil(blocks)), 1, 1)
         place = self.stream if track is None else track
@@ -309,9 +311,26 @@ class Palette:
 
     @cached_property
     def _latency(self) -> float:
-        """What a kernel with next to nothing to do takes, ns."""
-        dur = self.trace.dur[self.activity.compute_rows]
-        return max(float(np.percentile(dur, 5)) if len(dur) else 1_500.0, 1_000.0)
+        return durations.latency(self.activity)
+
+    @cached_property
+    def rate(self) -> float:
+        """Bytes/ns that this trace's pointwise kernels move."""
+        rows = self.activity.kernels_of("pointwise")
+        names = [self.trace.names[i] for i in self.trace.name[rows].tolist()]
+        half = sum(bool(_HALF.search(name)) for name in names) > len(names) / 2
+        return durations.moving_rate(self.activity, self.device, 2 if half else 4)
+
+    def moving_ns(self, size: float) -> float:
+        """What a kernel takes that moves so many bytes."""
+        return self._latency + size / self.rate
+
+    def _kernel_ns(self, kind: str, elements: int, dtype: str) -> float:
+        tensors = _KINDS[kind][1]
+        if tensors:
+            return self.moving_ns(elements * _WIDTH.get(dtype, 4) * tensors)
+        peak = durations.matrix_peak(self.device, dtype)
+        return self._latency + 2.0 * elements / (peak * durations.REACH)
 
     def _own_kernels(self, kind: str, dtype: str) -> Int64:
         rows = self.activity.kernels_of(_KINDS[kind][0])

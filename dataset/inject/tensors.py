@@ -26,7 +26,6 @@ ACCUMULATE: Final = r"^torch::autograd::AccumulateGrad$|^AccumulateGrad$"
 FLOATING: Final = ("float", "c10::BFloat16", "c10::Half")
 _SMALLER: Final = 0.02  # of the program's own tensors at least
 _LARGEST: Final = 1 << 28  # values of one tensor
-_REACH: Final = 0.76  # of the device's bandwidth that pointwise kernels get
 _ENOUGH: Final = 3  # so many ops of a name tell how long it takes
 _LONG_NS: Final = 60_000  # of an op's own time: it says something, and stays
 _TYPES: Final = {
@@ -62,12 +61,12 @@ def _shaped(base: Base) -> list[Tensor]:
 
 
 def _timed(base: Base, draw: np.random.Generator) -> list[Tensor]:
-    """By the time of the longer pointwise kernels and the device's bandwidth."""
+    """By the time of the longer pointwise kernels and what these move."""
     trace = base.trace
     rows = np.concatenate([base.activity.kernels_of(k) for k in ("pointwise", "norm", "copy")])
     ns = np.percentile(trace.dur[rows], [75, 90, 97]) if len(rows) else np.array([8_000.0])
     dtype = dtype_of(base)
-    size = ns / 1_000 * base.device.bandwidth * _REACH / 3
+    size = ns * base.rate / 3
     return [p.shaped(max(4_096.0, float(s)), draw, dtype) for s in size]
 
 
@@ -147,7 +146,7 @@ def _values(base: Base, span: Span) -> float:
     steps = steps[(trace.start[steps] >= span.start) & (trace.start[steps] < span.end)]
     work = [w for step in steps for w in base.works(int(step))]
     ns = float(trace.dur[work].sum()) / max(1, len(steps)) if work else 100_000.0
-    return max(1e4, ns / 1_000 * base.device.bandwidth * _REACH / (4 * 8))
+    return max(1e4, ns * base.rate / (4 * 8))
 
 
 # -- what is looked up once ------------------------------------------------------------------------

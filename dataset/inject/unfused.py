@@ -17,9 +17,10 @@ from dataset.inject import rounds as r
 from dataset.inject import tensors as ts
 from dataset.inject.base import Base, Span
 from dataset.inject.edits import Alter, Call, Edit, Insert, Remove, Replace, Unfit
-from dataset.inject.matrices import Product, matrix_work
+from dataset.inject.matrices import matrix_work
 from dataset.inject.memory import cast
 from dataset.inject.pieces import Tensor
+from dataset.inject.products import Product
 from dataset.inject.rounds import Round
 from dataset.simulate import kernels as usual
 from detector.trace import Cat, Int64
@@ -380,8 +381,7 @@ def _output(base: Base, row: int, draw: np.random.Generator) -> tuple[Tensor, Te
     norms = base.ops(r"^aten::(cudnn|miopen|native)_batch_norm$")
     after = norms[base.trace.start[norms] >= base.trace.end[row]]
     works = base.works(int(after[0])) if len(after) else base.works(row)
-    us = float(base.trace.dur[works].sum()) / 1_000
-    size = us * base.device.bandwidth * 0.6 / 3
+    size = float(base.trace.dur[works].sum()) * base.rate / 3
     return p.shaped(max(16_384.0, size), draw, dtype), Tensor(
         (int(draw.choice([64, 256, 512])),), dtype
     )

@@ -13,11 +13,12 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from dataset.costs import Cost, costed
 from dataset.labels import Label, LabelRegion, clipped
 from dataset.simulate.devices import DEVICES
 from dataset.simulate.export import clock_of, to_kineto
@@ -68,7 +69,8 @@ def simulate(
     if cost < FAINT:
         raise TooFaint(f"{pattern} costs {cost:.1%} in {workload} on {device}, seed {seed}")
     trace = to_kineto(run)
-    return trace, clipped(_label(run, faults, healthy_us, cost), trace["traceEvents"])
+    label = clipped(_label(run, faults, healthy_us, cost), trace["traceEvents"])
+    return trace, costed(label, _costs(healthy, run, faults))
 
 
 @dataclass(frozen=True)
@@ -111,8 +113,13 @@ def _too_small(plan: Plan) -> tuple[Run, tuple[Injection, ...], float]:
     every = frozenset(range(plan.steps))
     whole = Injection("host-launch-bound", every, "start", frozenset({0}), 0.5, spans_only=True)
     run = execute(small, edits((whole,)), healthy_us=about_us)
+    return run, (whole,), _idle(run) / sum(step_us(run))
+
+
+def _idle(run: Run) -> float:
+    """µs of its steps in which the device does nothing."""
     busy = sum(row.end - row.start for row in run.m.device_rows)
-    return run, (whole,), max(0.0, 1.0 - busy / (run.finish[-1] - run.opened))
+    return max(0.0, sum(step_us(run)) - busy)
 
 
 def _faulty(healthy: _Healthy, pattern: str) -> tuple[Run, tuple[Injection, ...], float]:
@@ -145,10 +152,31 @@ def _cost(run: Run, fault: Injection, healthy: Sequence[float]) -> float:
     """
     if not any(a.pattern == fault.pattern for a in run.m.acts):
         return -1.0
+    added = _added(run, fault, healthy)
+    return added / (sum(healthy[i] for i in fault.steps) + max(added, 0.0))
+
+
+def _added(run: Run, fault: Injection, healthy: Sequence[float]) -> float:
+    """Added time, µs, over the steps where the fault acts and the one after each."""
     times = step_us(run)
     touched = sorted({i for s in fault.steps for i in (s, s + 1) if i < len(times)})
-    added = sum(times[i] - healthy[i] for i in touched)
-    return added / (sum(healthy[i] for i in fault.steps) + max(added, 0.0))
+    return sum(times[i] - healthy[i] for i in touched)
+
+
+def _costs(healthy: _Healthy, run: Run, faults: Sequence[Injection]) -> Iterator[Cost]:
+    """What each fault costs against the same program without it; of two faults, each alone."""
+    plan = _loosened(healthy.plan, faults[0].pattern)
+    for fault in faults:
+        steps = len(fault.steps)
+        if fault.spans_only:
+            yield Cost(fault.pattern, _idle(run), steps, sum(step_us(run)) / steps)
+            continue
+        alone = run
+        if len(faults) > 1:
+            alone = execute(plan, edits((fault,)), healthy_us=healthy.about_us)
+        added = max(_added(alone, fault, healthy.times), 0.0)
+        step = (sum(healthy.times[i] for i in fault.steps) + added) / steps
+        yield Cost(fault.pattern, added, steps, step)
 
 
 def _draw_faults(

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from detector.comparison.scored import Rows, Scored
 from detector.flagger.leak import within_trace
 from detector.flagger.training import SIDES
-from detector.metrics import Estimate, auc, average_precision, by_trace, operating_points
+from detector.metrics import Estimate, auc, average_precision, by_cluster, operating_points
 from detector.taxonomy import BY_ID, NONE
 
 LEAST: Final = 5  # windows of a kind below which a figure says nothing
@@ -29,8 +29,8 @@ def window_figures(scored: Scored, side: str) -> dict[str, Estimate]:
     if min(truth.sum(), (~truth).sum()) < LEAST:
         return {}
     return {
-        "AUC": by_trace(lambda i: auc(truth[i], score[i]), trace, rounds=ROUNDS),
-        "AP": by_trace(lambda i: average_precision(truth[i], score[i]), trace, rounds=ROUNDS),
+        "AUC": by_cluster(lambda i: auc(truth[i], score[i]), trace, rounds=ROUNDS),
+        "AP": by_cluster(lambda i: average_precision(truth[i], score[i]), trace, rounds=ROUNDS),
         "within": within_trace(truth, score, trace, rounds=ROUNDS),
     }
 
@@ -42,7 +42,7 @@ def margin(mine: Scored, other: Scored, side: str) -> Estimate | None:
     if min(truth.sum(), (~truth).sum()) < LEAST:
         return None
     a, b = (s.side(side)[rows].astype(np.float64) for s in (mine, other))
-    return by_trace(lambda i: auc(truth[i], a[i]) - auc(truth[i], b[i]), trace, rounds=ROUNDS)
+    return by_cluster(lambda i: auc(truth[i], a[i]) - auc(truth[i], b[i]), trace, rounds=ROUNDS)
 
 
 def by_extent(scored: Scored, side: str) -> dict[str, float]:
@@ -78,7 +78,7 @@ def _against(scored: Scored, side: str, rows: Rows) -> dict[str, Any]:
     truth, score = scored.truth(side)[rows], scored.side(side)[rows].astype(np.float64)
     trace = scored.frame["trace"].to_numpy()[rows]
     return {
-        "AUC": by_trace(lambda i: auc(truth[i], score[i]), trace, rounds=PATTERN_ROUNDS),
+        "AUC": by_cluster(lambda i: auc(truth[i], score[i]), trace, rounds=PATTERN_ROUNDS),
         "AP": average_precision(truth, score),
         "windows": int(truth.sum()),
         "traces": len(np.unique(trace[truth])),

@@ -21,7 +21,7 @@ from detector.experiment.judge import JudgeExperiment
 from detector.experiment.tables import table, written
 from detector.flagger.training import SIDES, Training, limits_of
 from detector.judge import embedded
-from detector.metrics import Estimate, by_trace
+from detector.metrics import Estimate, by_cluster
 from detector.region import Region, candidates
 from detector.taxonomy import CLASSES, NONE, Side
 from detector.trace import NS_PER_US
@@ -199,7 +199,7 @@ def _figures(told: Told, pool: dict[str, float]) -> dict[str, Estimate]:
 def _share(hit: npt.NDArray[np.bool_], trace: npt.NDArray[np.object_]) -> Estimate:
     if not len(hit):
         return Estimate(*[float("nan")] * 3)
-    return by_trace(lambda i: float(hit[i].mean()), trace, rounds=300)
+    return by_cluster(lambda i: float(hit[i].mean()), trace, rounds=300)
 
 
 def fitted(told: Told) -> str:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from detector.comparison.scored import Run, Scored, matches
 from detector.flagger.training import SIDES
-from detector.metrics import Estimate, by_trace
+from detector.metrics import Estimate, by_cluster
 from detector.region import OF_SIDE
 from detector.taxonomy import CLASSES
 
@@ -141,7 +141,7 @@ def _macro_f1(truth: Rows, told: Rows) -> float:
 def _estimate(metric: Callable[[Rows], float], trace: npt.NDArray[Any]) -> Estimate:
     if not len(trace):
         return Estimate(*[float("nan")] * 3)
-    return by_trace(metric, trace, rounds=ROUNDS)
+    return by_cluster(metric, trace, rounds=ROUNDS)
 
 
 def _mean(values: npt.NDArray[Any]) -> float:

@@ -13,14 +13,14 @@ import numpy as np
 
 from detector.experiment.record import Outcome
 from detector.experiment.record import curves as points
-from detector.experiment.tables import provenance, table, written
+from detector.experiment.tables import clusters, provenance, table, written
 from detector.flagger import lightgbm as shipped
 from detector.flagger import training
 from detector.flagger.importance import importance
 from detector.flagger.leak import identity, within_trace
 from detector.flagger.rules import RuleFlagger
 from detector.flagger.training import INSIDE, SIDES, Training, is_clear, is_known, matrix
-from detector.metrics import Estimate, auc, average_precision, by_trace
+from detector.metrics import Estimate, auc, average_precision, by_cluster
 from detector.taxonomy import NONE
 
 if TYPE_CHECKING:
@@ -90,9 +90,9 @@ def seen(scored: pd.DataFrame) -> dict[str, Any]:
         clear = scored[is_clear(scored, side)]
         truth = (clear[side] >= INSIDE).to_numpy()
         score = clear[f"{side}_score"].to_numpy(np.float64)
-        trace = clear["trace"].to_numpy()
-        headline[f"AUC {side}"] = by_trace(_auc_of(truth, score), trace)
-        headline[f"AP {side}"] = by_trace(_ap_of(truth, score), trace)
+        cluster = clusters(clear)
+        headline[f"AUC {side}"] = by_cluster(_auc_of(truth, score), cluster)
+        headline[f"AP {side}"] = by_cluster(_ap_of(truth, score), cluster)
         curves |= {f"{kind} {side}": at for kind, at in points(truth, score).items()}
     return {"headline": headline, "curves": curves}
 
@@ -105,8 +105,8 @@ def _window_scores(
     for side in SIDES:
         clear = scored[is_clear(scored, side)]
         truth, score = (clear[side] >= INSIDE).to_numpy(), clear[f"{side}_{suffix}"].to_numpy()
-        found[f"window AUC-ROC, {side} side, {named}"] = by_trace(
-            _auc_of(truth, score), clear["trace"].to_numpy()
+        found[f"window AUC-ROC, {side} side, {named}"] = by_cluster(
+            _auc_of(truth, score), clusters(clear)
         )
     return found
 
@@ -121,7 +121,7 @@ def _leak(scored: pd.DataFrame, constant: pd.DataFrame, settings: Training) -> d
             clear = of[is_clear(of, side)]
             truth, score = (clear[side] >= INSIDE).to_numpy(), clear[f"{side}_score"].to_numpy()
             found[f"window AUC-ROC within a trace, {side} side, {named}"] = within_trace(
-                truth, score, clear["trace"].to_numpy()
+                truth, score, clear["trace"].to_numpy(), clusters(clear)
             )
     return found
 
@@ -143,8 +143,8 @@ def _by_pattern(scored: pd.DataFrame) -> dict[str, Estimate]:
         side = "cpu" if mine["cpu"].sum() >= mine["gpu"].sum() else "gpu"
         score = np.concatenate([mine[f"{side}_score"], clean[f"{side}_score"]])
         truth = np.arange(len(score)) < len(mine)
-        trace = np.concatenate([mine["trace"], clean["trace"]])
-        found[f"window AUC-ROC, {pattern} ({side})"] = by_trace(
-            _auc_of(truth, score), trace, rounds=200
+        cluster = np.concatenate([clusters(mine), clusters(clean)])
+        found[f"window AUC-ROC, {pattern} ({side})"] = by_cluster(
+            _auc_of(truth, score), cluster, rounds=200
         )
     return found

@@ -12,9 +12,9 @@ import numpy as np
 
 from detector.errors import ConfigError, DetectorError
 from detector.experiment.record import Outcome
-from detector.experiment.tables import provenance, table, written
+from detector.experiment.tables import clusters, provenance, table, written
 from detector.judge.embedded import POOL, Model
-from detector.metrics import Estimate, by_trace
+from detector.metrics import Estimate, by_cluster
 from detector.taxonomy import CLASSES, NONE
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class JudgeExperiment:
 
 
 def _accuracy(model: Model, frame: pd.DataFrame) -> dict[str, Estimate]:
-    """Of the likeliest visible class, and of the three likeliest, by bootstrap over traces."""
+    """Of the likeliest visible class and of the three likeliest, over bases and workloads."""
     from detector.judge import tokens
 
     ids = tokens.encode_all(list(frame["text"]), model.vocabulary)
@@ -95,11 +95,11 @@ def _accuracy(model: Model, frame: pd.DataFrame) -> dict[str, Estimate]:
     seen = np.array([[c in set(row) for c in CLASSES] for row in frame["visible"]])
     order = np.argsort(-probability * seen, axis=1)
     label = np.array([CLASSES.index(p) for p in frame["pattern"]])
-    trace, faulty = frame["trace"].to_numpy(), (frame["pattern"] != NONE).to_numpy()
+    cluster, faulty = clusters(frame), (frame["pattern"] != NONE).to_numpy()
     hit, near = order[:, 0] == label, (order[:, :3] == label[:, None]).any(axis=1)
 
     def mean(of: Any, rows: Any) -> Estimate:
-        return by_trace(lambda i: float(of[rows][i].mean()), trace[rows])
+        return by_cluster(lambda i: float(of[rows][i].mean()), cluster[rows])
 
     everything = np.ones(len(label), np.bool_)
     return {

@@ -18,11 +18,11 @@ import numpy as np
 
 from detector.errors import ConfigError
 from detector.experiment.record import Outcome, plain
-from detector.experiment.tables import table
+from detector.experiment.tables import clusters, table
 from detector.features import COLUMNS, FEATURES
 from detector.flagger import training
 from detector.flagger.training import INSIDE, SIDES, Training, is_clear, matrix
-from detector.metrics import Estimate, auc, by_trace
+from detector.metrics import Estimate, auc, by_cluster
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -158,10 +158,9 @@ def _by_side(scored: pd.DataFrame) -> dict[str, Estimate]:
         clear = scored[is_clear(scored, side)]
         truth = (clear[side] >= INSIDE).to_numpy()
         score = clear[f"{side}_score"].to_numpy(np.float64)
-        trace = clear["trace"].to_numpy()
-        found[side] = by_trace(
+        found[side] = by_cluster(
             lambda rows, t=truth, s=score: auc(t[rows], s[rows]),  # type: ignore[misc]
-            trace,
+            clusters(clear),
             rounds=BOOTSTRAPS,
         )
     return found

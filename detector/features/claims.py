@@ -1,15 +1,7 @@
 """What mending each pattern could give back of a window, by the claims of ``cost``.
 
-A claim is computed from the trace's events alone: no label, marker or file name enters it.
-
-The same claims chose places of the benchmark that count as unknown and are left out of training
-and scoring. Injected traces: places of the base where a claim of any pattern is large
-(``own_problems`` in ``dataset/inject/regions.py``), for windows of that pattern's side. Simulated
-and recorded traces with a device: unlabelled windows that ``host-launch-bound`` claims over 30 %
-of, for both sides (``_doubt_starved`` in ``dataset/tables.py``). Windows that would look faulty to
-these features and are labelled healthy are missing there, so such a part flatters them: most so
-injected ones, and elsewhere ``claim_host_launch_bound``. Recorded traces are masked by no other
-claim, so by none of the device's side; natural traces, labelled by hand, by none at all.
+A claim is computed from the trace's events alone: no label, marker or file name enters it,
+and no claim decides what is labelled, healthy or unknown.
 """
 
 from __future__ import annotations

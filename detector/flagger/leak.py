@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detector.features import COLUMNS
-from detector.metrics import Estimate, auc, by_trace
+from detector.metrics import Estimate, auc, by_cluster
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,10 +32,12 @@ def within_trace(
     truth: npt.NDArray[np.bool_],
     score: npt.NDArray[np.float64],
     trace: npt.NDArray[np.object_],
+    cluster: npt.NDArray[np.object_] | None = None,
     *,
     rounds: int = 500,
 ) -> Estimate:
-    """AUC-ROC in each trace that has windows of both kinds, averaged over these traces."""
+    """AUC-ROC in each trace that has windows of both kinds, averaged over these traces, with an
+    interval over clusters of them (by default over traces)."""
     names, which = np.unique(trace, return_inverse=True)
     rows = np.split(np.argsort(which, kind="stable"), np.cumsum(np.bincount(which))[:-1])
     each = np.array([auc(truth[mine], score[mine]) for mine in rows])
@@ -43,4 +45,5 @@ def within_trace(
     if not both.any():
         return Estimate(float("nan"), float("nan"), float("nan"))
     values = each[both]
-    return by_trace(lambda i: float(values[i].mean()), names[both], rounds=rounds)
+    drawn = names if cluster is None else cluster[[mine[0] for mine in rows]]
+    return by_cluster(lambda i: float(values[i].mean()), drawn[both], rounds=rounds)

@@ -370,14 +370,16 @@ static const char *read_integer(const char *p, const char *end, int64_t *value) 
     return p;
 }
 
-/* Microseconds, as exact nanoseconds. What binary fractions and decimal digits might round to
-   different sides is left to Python. */
-static const char *read_time(const char *p, const char *end, int64_t *ns, int *has_fraction) {
+/* Microseconds, as nanoseconds; halves go to the even one. `is_exact`: whether a binary fraction of
+   these digits is sure to round the same way. */
+static const char *read_time(const char *p, const char *end, int64_t *ns, int *has_fraction,
+                             int *is_exact) {
     int64_t us, below = 0, rest = 0;
     int negative = p < end && *p == '-';
     p = read_digits(p + negative, end, &us);
     if (!p || us > LARGEST_US) return NULL;
     *has_fraction = 0;
+    *is_exact = 1;
     if (p < end && *p == '.') {
         const char *first = ++p;
         int beyond = 0;
@@ -391,8 +393,10 @@ static const char *read_time(const char *p, const char *end, int64_t *ns, int *h
         for (long i = (long)(p - first); i < 3; i++) below *= 10;
         for (long i = p - first < 3 ? 3 : (long)(p - first); i < 7; i++) rest *= 10;
         if (rest || beyond) {
-            if (us >= FINE_US || (rest > 4900 && rest < 5100)) return NULL;
-            below += rest >= 5000;
+            int half = rest == 5000 && !beyond;
+            int64_t doubt = 1 + us / (1 << 28); /* what a float64 may be off, in 0.1 ps */
+            *is_exact = us < FINE_US && (half || rest < 5000 - doubt || rest > 5000 + doubt);
+            below += half ? below & 1 : rest >= 5000;
         }
     }
     if (goes_on(p, end)) return NULL;
@@ -684,11 +688,12 @@ static int keep_event(Scan *s, Event *e) {
 
 static const char *read_when(Event *e, int code, const char *p, const char *end) {
     int64_t ns;
-    int has_fraction;
-    const char *stop = read_time(p, end, &ns, &has_fraction);
+    int has_fraction, is_exact;
+    const char *stop = read_time(p, end, &ns, &has_fraction, &is_exact);
     if (!stop) return past_value(p, end);
     /* Python reads durations as floats. */
-    if (code == DURATION && has_fraction && (ns / 1000 >= EXACT_US || ns / 1000 <= -EXACT_US))
+    if (code == DURATION && has_fraction &&
+        (!is_exact || ns / 1000 >= EXACT_US || ns / 1000 <= -EXACT_US))
         return stop;
     *(code == TS ? &e->start : &e->dur) = ns;
     e->good |= BIT(code);

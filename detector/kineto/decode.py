@@ -174,7 +174,8 @@ def _starts(members: list[Any], level: int) -> Int64 | None:
     times = [e.ts for e in members]
     if level == 0:
         us = np.fromiter(times, np.float64, len(times))
-        return to_ns(us) if max(us.max(), -us.min()) <= _EXACT_US else None
+        exact = max(us.max(), -us.min()) <= _EXACT_US and not _halves(us).any()
+        return to_ns(us) if exact else None
     if level == 1:
         try:
             whole = np.fromiter(times, np.int64, len(times))
@@ -185,10 +186,22 @@ def _starts(members: list[Any], level: int) -> Int64 | None:
 
 
 def to_ns(us: npt.NDArray[np.float64]) -> Int64:
-    """Microseconds to nanoseconds; whole and fraction apart, so that no digit is lost."""
+    """Microseconds to nanoseconds; whole and fraction apart, so that no digit is lost.
+
+    Halves go to the even one, as the decimal digits have it and not their binary fraction.
+    """
     us = np.clip(us, -_LARGEST_US, _LARGEST_US)
     whole = np.floor(us)
-    return whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64)
+    ns = whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64)
+    for i in np.flatnonzero(_halves(us)):
+        ns[i] = decimal_ns(repr(float(us[i])))
+    return ns
+
+
+def _halves(us: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Which times may be half a nanosecond beside a whole one, as far as a float64 can say."""
+    beside = np.abs((us - np.floor(us)) * 1000 % 1 - 0.5)
+    return np.asarray(beside <= 1000 * np.spacing(np.abs(us)) + 1e-9)
 
 
 def text_ns(text: bytes) -> int:

@@ -120,11 +120,11 @@ def test_a_folder_that_is_not_there_is_named(plan: dict[str, Any], tmp_path: Pat
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", ["traces", "tables", "README.md"])
+@pytest.mark.parametrize("name", ["traces", "tables", "README.md", "croissant.json"])
 def test_what_no_build_made_is_never_written_over(
     plan: dict[str, Any], tmp_path: Path, name: str
 ) -> None:
-    mine = tmp_path / name / "mine.txt" if name != "README.md" else tmp_path / name
+    mine = tmp_path / name if "." in name else tmp_path / name / "mine.txt"
     mine.parent.mkdir(exist_ok=True)
     mine.write_text("mine")
     with pytest.raises(LabelError, match=f"holds {name} that no build made"):
@@ -154,7 +154,7 @@ def test_the_folder_holds_traces_labels_tables_card_and_manifest(fresh: Path) ->
     made = len(FEW) + 2 + sum("recorded" in n for n in names)
     assert len(names) + len(manifest["left_out"]) == made
     there = {str(p.relative_to(fresh)) for p in fresh.rglob("*") if p.is_file()}
-    wanted = {"manifest.json", "README.md"}
+    wanted = {"manifest.json", "README.md", "croissant.json"}
     for about in manifest["traces"]:
         wanted |= {about["file"], str(labels.label_path(about["file"]))}
         content = (fresh / about["file"]).read_bytes()

@@ -36,9 +36,17 @@ BASE = Label(
     quality="good",
     base="one",
 )
-FAULT = LabelRegion(20.0, 30.0, "sync-explicit", "cpu")
-FAULTY = replace(BASE, quality="bad", regions=(FAULT,), extent="every", seed=2)
-MADE_UP = replace(FAULTY, origin="simulated", base="", pair="simulated/1", workload="lm-train")
+FAULT = LabelRegion(20.0, 30.0, "sync-explicit", "cpu", 8.0, "injection")
+COSTS = {"costs": {"sync-explicit": {"total_us": 8.0, "steps": 1, "step_us": 100.0}}}
+FAULTY = replace(BASE, quality="bad", regions=(FAULT,), extent="every", seed=2, parameters=COSTS)
+MADE_UP = replace(
+    FAULTY,
+    origin="simulated",
+    base="",
+    pair="simulated/1",
+    workload="lm-train",
+    regions=(replace(FAULT, cost_from="simulation"),),
+)
 Event = dict[str, Any]
 
 
@@ -85,7 +93,7 @@ def benchmark(folder: Path, traces: tuple[Trace, ...] = TRACES) -> Path:
         (folder / file).write_bytes(content)
         labels.write(label, labels.label_path(folder / file))
         digest = hashlib.sha256(content).hexdigest()
-        rows.append(Row(name, label, file, digest, "MIT", *_rows(name, label)))
+        rows.append(Row(name, label, file, digest, "MIT", 100.0, *_rows(name, label)))
         about = {**asdict(label), "name": name, "file": file, "sha256": digest}
         about |= {"patterns": list(label.patterns), "regions": len(label.regions)}
         listed.append(about | {scheme: parts[scheme][i] for scheme in parts})
@@ -133,7 +141,18 @@ def test_no_finished_build_is_one_line(tmp_path: Path) -> None:
 
 
 def region(*values: Any) -> Callable[[Label], Label]:
-    return lambda label: replace(label, regions=(LabelRegion(*values),))
+    """The same fault in another place."""
+
+    def moved(label: Label) -> Label:
+        place = dict(zip(("start_us", "end_us", "pattern", "side"), values, strict=True))
+        return replace(label, regions=(replace(label.regions[0], **place),))
+
+    return moved
+
+
+def priced(**values: Any) -> Callable[[Label], Label]:
+    """The same fault with another cost."""
+    return lambda label: replace(label, regions=(replace(label.regions[0], **values),))
 
 
 @pytest.mark.parametrize(
@@ -150,6 +169,26 @@ def region(*values: Any) -> Callable[[Label], Label]:
         (
             changed("injected/one/001", region(5.0, 9.0, "sync-explicit", "gpu")),
             "injected/one/001: region sync-explicit at 5.000: on the gpu side",
+        ),
+        (
+            changed("injected/one/001", priced(cost_us=None, cost_from="")),
+            "injected/one/001: sync-explicit: a region without a cost from 'injection'",
+        ),
+        (
+            changed("simulated/1", priced(cost_from="hand")),
+            "simulated/1: sync-explicit: a region without a cost from 'simulation'",
+        ),
+        (
+            changed("simulated/1", priced(cost_us=7.0)),
+            "simulated/1: sync-explicit: its regions cost 7.000 us, its figures say 8.000",
+        ),
+        (
+            changed("simulated/1", priced(harmless=True)),
+            "simulated/1: sync-explicit: harmless is True, against its cost and steps",
+        ),
+        (
+            changed("simulated/1", lambda label: replace(label, parameters={})),
+            "simulated/1: sync-explicit: no figures behind its cost",
         ),
         (
             changed("simulated/1", events=[*SOUND, op(60, 1, "@@mark")]),

@@ -8,15 +8,14 @@ from collections.abc import Sequence
 from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from dataset import labels
+from dataset.costs import cost_faults
 from dataset.inject import injection
-from dataset.inject import regions as inject_regions
 from dataset.inject.apply import apply
 from dataset.inject.axis import Axis
 from dataset.inject.base import Base, Span
@@ -26,10 +25,9 @@ from dataset.inject.injection import TooFaint, inject, inject_many, untouched
 from dataset.inject.numbering import Numbering, stride_of
 from dataset.inject.outcome import Fresh, Outcome, Placed
 from dataset.inject.raw import encode
-from dataset.inject.regions import fault_regions, own_problems, unknown_regions
+from dataset.inject.regions import fault_regions, unknown_regions
 from dataset.labels import UNKNOWN, LabelRegion
 from dataset.marks import leaks
-from dataset.natural import Verdict
 from detector import kineto
 from detector.intervals import Intervals
 from detector.trace import Cat, Trace
@@ -482,16 +480,24 @@ def test_a_single_step_joins_no_more_than_others() -> None:
     assert [(r.start_us, r.end_us) for r in found] == [(0.1, 0.16), (0.4, 0.41)]
 
 
-def test_a_fault_wins_over_unknown_places_of_its_side() -> None:
-    places = {"cpu": Intervals.span(0, 10_000), "gpu": Intervals.span(0, 10_000)}
+def test_all_is_unknown_but_the_fault_and_what_is_known_to_be_healthy() -> None:
+    healthy = {"cpu": Intervals.span(6_000, 20_000), "gpu": Intervals.span(-5, 1_000)}
     fault = LabelRegion(2.0, 4.0, "sync-explicit", "cpu")
-    found = unknown_regions(places, [fault])  # type: ignore[arg-type]
+    found = unknown_regions(healthy, Intervals.span(0, 10_000), [fault])  # type: ignore[arg-type]
     assert [(r.start_us, r.end_us, r.side) for r in found] == [
         (0.0, 2.0, "cpu"),
-        (4.0, 10.0, "cpu"),
-        (0.0, 10.0, "gpu"),
+        (4.0, 6.0, "cpu"),
+        (1.0, 10.0, "gpu"),
     ]
     assert {r.pattern for r in found} == {UNKNOWN}
+
+
+def test_no_unknown_region_is_too_short_for_its_date() -> None:
+    start = 1_712_195_495_000_000_000
+    healthy = {"cpu": Intervals.span(start + 50, start + 9_000), "gpu": Intervals.span(0, 0)}
+    whole = Intervals.span(start, start + 10_000)
+    found = unknown_regions(healthy, whole, [])  # type: ignore[arg-type]
+    assert [(r.side, r.end_us - r.start_us) for r in found] == [("cpu", 1.0), ("gpu", 10.0)]
 
 
 # -- from a fault to a file and its label ----------------------------------------------------------
@@ -625,35 +631,56 @@ def test_the_twin_is_the_base_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("own_faults")
-def test_problems_of_the_base_are_unknown_and_move_with_it(tmp_path: Path) -> None:
-    base = base_of(tmp_path)  # its device idles between the kernels for the host's sake
-    _, twin = untouched(base)
-    own = [r for r in twin.regions if r.pattern == UNKNOWN]
-    assert own
-    _, label = inject(base, "sync-explicit", seed=2, extent="every")
-    spans = [(r.start_us, r.end_us) for r in label.regions if r.side == "cpu"]
-    ordered = sorted(spans)
-    assert all(a[1] <= b[0] for a, b in pairwise(ordered))
-    assert max(r.end_us for r in label.regions) > max(r.end_us for r in own)
-
-
-def test_what_was_seen_by_hand_in_the_base_decides_over_its_looks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_base_nobody_looked_at_is_unknown_all_over(tmp_path: Path) -> None:
     base = base_of(tmp_path)
-    suspicious = own_problems(base)["cpu"]
-    assert suspicious.measure
-    start, end = (t / 1_000 for t in (base.judged.start, base.judged.end))
-    middle = (start + end) / 2
-    hand = SimpleNamespace(
-        healthy=(Verdict("cpu", "the host is fast enough", ((start, end),)),),
-        regions=(Verdict("gpu", "copies", ((start, middle),), "memory-redundant-copy"),),
-    )
-    told = {base.trace.source.sha256: hand}
-    monkeypatch.setattr(inject_regions, "_labelled_by_hand", lambda: told)
-    found = own_problems(base)
-    assert not found["cpu"].measure
-    assert found["gpu"].covered(*np.array([[start], [middle]]) * 1_000) == (middle - start) * 1_000
+    document, twin = untouched(base)
+    trace = read(document)
+    whole = (trace.start.min() / 1_000, trace.end.max() / 1_000)
+    assert {(r.side, r.start_us, r.end_us, r.pattern) for r in twin.regions} == {
+        (side, *whole, UNKNOWN) for side in ("cpu", "gpu")
+    }
+    _, label = inject(base, "sync-explicit", seed=2, extent="every")
+    ordered = sorted((r.start_us, r.end_us) for r in label.regions if r.side == "cpu")
+    assert all(a[1] == b[0] for a, b in pairwise(ordered))
+
+
+@pytest.mark.usefixtures("own_faults")
+def test_what_is_known_to_be_healthy_moves_with_the_base(tmp_path: Path) -> None:
+    base = base_of(tmp_path)
+    last = base.spans[-1]
+    healthy = {"cpu": Intervals.span(last.start, last.end), "gpu": Intervals.span(0, 0)}
+    _, twin = untouched(base, healthy=healthy)  # type: ignore[arg-type]
+    document, label = inject(base, "sync-explicit", 2, "every", healthy)  # type: ignore[arg-type]
+    step = read(document).steps[-1]
+    known = [
+        sum(r.end_us - r.start_us for r in one.regions if r.side == "cpu" and r.pattern == UNKNOWN)
+        for one in (twin, label)
+    ]
+    assert known[0] > 0
+    assert not [
+        r
+        for r in label.regions
+        if r.side == "cpu" and r.pattern == UNKNOWN and r.start_us > step.start / 1_000 + 1
+        if r.end_us < step.end / 1_000 - 1
+    ]
+
+
+@pytest.mark.usefixtures("own_faults")
+def test_a_fault_costs_what_its_replay_added(tmp_path: Path) -> None:
+    base = base_of(tmp_path)
+    _, label = inject(base, "sync-explicit", seed=5, extent="every")
+    mine = faulty_regions(label)
+    assert {(r.cost_from, r.harmless) for r in mine} == {("injection", False)}
+    assert label.healthy_step_us is not None
+    added = (label.step_us - label.healthy_step_us) * STEPS
+    assert sum(r.cost_us or 0 for r in mine) == pytest.approx(added, abs=0.01 * STEPS)
+    assert list(cost_faults(label)) == []
+    _, both = inject_many(base, ["sync-explicit", "compute-fp32-matmul"], 4, "every")
+    assert set(both.parameters["costs"]) == {"sync-explicit", "compute-fp32-matmul"}
+    for pattern, costs in both.parameters["costs"].items():  # of each alone, with the same seed
+        _, alone = inject(base, pattern, 4, "every")
+        assert alone.parameters["costs"] == {pattern: costs}
+    assert list(cost_faults(both)) == []
 
 
 @pytest.mark.usefixtures("own_faults")

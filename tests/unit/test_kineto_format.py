@@ -147,6 +147,25 @@ def test_times_are_exact_nanoseconds(ts: Any, ns: int) -> None:
     assert load([x("cpu_op", "a", ts, 1.002)]).dur.tolist() == [1_002]
 
 
+@pytest.mark.parametrize(
+    ("text", "ns"),
+    [
+        ("5888649824148.9795", 5888649824148_980),  # its float64 lies below the half
+        ("5888649824283.2705", 5888649824283_270),
+        ("0.0005", 0),
+        ("0.0015", 2),
+        ("0.0285", 28),
+        ("0.08949963562495424", 89),
+        ("1234567890.12450001", 1234567890_125),
+    ],
+)
+def test_halves_of_a_nanosecond_round_as_the_decimal_digits(text: str, ns: int) -> None:
+    line = f'{{"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": {text}, '
+    assert read(io.BytesIO(f'[{line}"dur": 0.5}}]'.encode())).start.tolist() == [ns]
+    if len(text) < 17:  # durations are float64: sixteen digits at most
+        assert read(io.BytesIO(f'[{line}"dur": {text}}}]'.encode())).dur.tolist() == [ns]
+
+
 def test_absolute_times_with_a_fraction_keep_every_digit() -> None:
     lines = [
         '{"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, '

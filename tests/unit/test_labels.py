@@ -26,7 +26,7 @@ GOOD = Label(
 BAD = replace(
     GOOD,
     quality="bad",
-    regions=(LabelRegion(1.0, 2.5, "host-gc-pause", "cpu"),),
+    regions=(LabelRegion(1.0, 2.5, "host-gc-pause", "cpu", 0.5, "twin"),),
     parameters={"a": 1},
 )
 
@@ -58,10 +58,9 @@ def test_the_file_holds_the_agreed_fields(tmp_path: Path) -> None:
         *("origin", "pair", "workload", "device", "framework", "generator", "seed"),
         *("parameters", "step_us", "quality", "regions", "base", "extent", "healthy_step_us"),
     }
-    assert data["generator"] == "2"
-    assert data["regions"] == [
-        {"start_us": 1.0, "end_us": 2.5, "pattern": "host-gc-pause", "side": "cpu"}
-    ]
+    assert data["generator"] == "3"
+    place = {"start_us": 1.0, "end_us": 2.5, "pattern": "host-gc-pause", "side": "cpu"}
+    assert data["regions"] == [place | {"cost_us": 0.5, "cost_from": "twin", "harmless": False}]
 
 
 @pytest.mark.parametrize(
@@ -80,6 +79,19 @@ def test_the_file_holds_the_agreed_fields(tmp_path: Path) -> None:
         ({"regions": (LabelRegion(0.0, float("inf"), "x", "cpu"),)}, "finite"),
         ({"regions": (LabelRegion(0.0, 1.0, "", "cpu"),)}, "pattern"),
         ({"regions": (LabelRegion(0.0, 1.0, "x", "tpu"),)}, "side 'tpu'"),
+        ({"regions": (LabelRegion(0.0, 1.0, "x", "cpu", -1.0, "twin"),)}, "at least 0, or none"),
+        ({"regions": (LabelRegion(0.0, 1.0, "x", "cpu", 1.0, "guess"),)}, "cost_from 'guess'"),
+        ({"regions": (LabelRegion(0.0, 1.0, "x", "cpu", 1.0),)}, "needs its source"),
+        ({"regions": (LabelRegion(0.0, 1.0, "x", "cpu", None, "hand"),)}, "needs its source"),
+        (
+            {
+                "regions": (
+                    *BAD.regions,
+                    LabelRegion(0.0, 1.0, labels.UNKNOWN, "cpu", 1.0, "hand"),
+                )
+            },
+            "unknown region has no cost",
+        ),
     ],
 )
 def test_a_wrong_label_is_refused(change: dict[str, object], said: str) -> None:
@@ -100,8 +112,11 @@ def test_a_label_of_the_first_generator_is_read(tmp_path: Path) -> None:
     data = json.loads(path.read_text())
     for name in ("base", "extent", "healthy_step_us"):
         del data[name]
+    for name in ("cost_us", "cost_from", "harmless"):
+        del data["regions"][0][name]
     path.write_text(json.dumps({**data, "generator": "1"}))
-    assert labels.read(path) == replace(BAD, generator="1")
+    region = replace(BAD.regions[0], cost_us=None, cost_from="")
+    assert labels.read(path) == replace(BAD, generator="1", regions=(region,))
 
 
 def test_unknown_regions_are_no_patterns() -> None:

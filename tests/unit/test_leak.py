@@ -244,3 +244,5 @@ def test_within_a_trace_is_the_mean_of_the_traces_that_have_both_kinds() -> None
     lifted = score + 10 * (trace == "b")
     assert within_trace(truth, lifted, trace).value == pytest.approx(0.75)
     assert np.isnan(within_trace(np.zeros(8, bool), score, trace).value)
+    one = within_trace(truth, score, trace, np.array(["base"] * 8, object), rounds=20)
+    assert (one.low, one.high) == (one.value, one.value)  # traces of one base are drawn together

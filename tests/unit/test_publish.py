@@ -23,7 +23,7 @@ from detector.taxonomy import CLASSES, IDS, NONE
 datasets = pytest.importorskip("datasets", reason="the tables need the train extra")
 
 REGIONS = (
-    LabelRegion(1.0, 2.5, "sync-explicit", "cpu"),
+    LabelRegion(1.0, 2.5, "sync-explicit", "cpu", 0.75, "injection", True),
     LabelRegion(2.5, 3.0, UNKNOWN, "gpu"),
 )
 LABEL = Label(
@@ -57,6 +57,7 @@ def row(name: str, label: Label, count: int = 3) -> Row:
         f"traces/{name}.json.gz",
         "0" * 64,
         "MIT",
+        37.5,
         [
             {**about, "start_us": i, "end_us": i + 1, "cpu": 1, "gpu": 0}
             | {"unknown_cpu": 0, "unknown_gpu": 0.5}
@@ -70,9 +71,16 @@ def row(name: str, label: Label, count: int = 3) -> Row:
     )
 
 
-ROWS = [row("a/1", LABEL), row("b/2", GOOD), row("c/3", replace(GOOD, origin="natural"), 2)]
-MAIN_PARTS = ["train", "test", "natural"]
-SPLITS = {scheme: ["excluded", "test", "excluded"] for scheme in SCHEMES} | {MAIN: MAIN_PARTS}
+ROWS = [
+    row("a/1", LABEL),
+    row("b/2", GOOD),
+    row("c/3", replace(GOOD, origin="natural"), 2),
+    row("d/4", GOOD, 1),
+]
+MAIN_PARTS = ["train", "test", "natural", "train"]
+DEVICE_PARTS = ["train", "excluded", "test", "test"]
+EXCLUDED = ["excluded", "test", "excluded", "excluded"]
+SPLITS = dict.fromkeys(SCHEMES, EXCLUDED) | {MAIN: MAIN_PARTS, "unseen_device": DEVICE_PARTS}
 
 
 @pytest.fixture(scope="module")
@@ -100,17 +108,35 @@ def loaded(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(socket.socket, "connect", nowhere)
         cache = str(tmp_path_factory.mktemp("cache"))
-        return {n: datasets.load_dataset(str(folder), n, cache_dir=cache) for n in TABLES}
+        names = (*TABLES, "windows-unseen_device")
+        return {n: datasets.load_dataset(str(folder), n, cache_dir=cache) for n in names}
 
 
 def test_each_table_has_the_parts_that_have_rows(loaded: dict[str, Any]) -> None:
     sizes = {name: {part: len(rows) for part, rows in t.items()} for name, t in loaded.items()}
     assert sizes == {
-        "traces": {"train": 1, "test": 1, "natural": 1},
+        "traces": {"train": 2, "test": 1, "natural": 1},
         "regions": {"train": 2},
-        "windows": {"train": 3, "test": 3, "natural": 2},
-        "evidence": {"train": 1, "test": 1, "natural": 1},
+        "windows": {"train": 4, "test": 3, "natural": 2},
+        "evidence": {"train": 2, "test": 1, "natural": 1},
+        "windows-unseen_device": {"train": 3, "test": 3},
     }
+
+
+def test_every_table_is_there_by_every_scheme_and_no_row_twice(folder: Path) -> None:
+    names = datasets.get_dataset_config_names(str(folder))
+    assert set(names) == {
+        *TABLES,
+        *(f"{table}-{scheme}" for table in TABLES for scheme in SCHEMES[1:]),
+    } - {f"regions-{scheme}" for scheme in SCHEMES[1:] if scheme != "unseen_device"}
+    files = sorted(p.name for p in (folder / "tables" / "windows").iterdir())
+    assert files == [f"{name}.parquet" for name in ("natural-0", "test-0", "train-0", "train-1")]
+
+
+def test_another_scheme_s_parts_hold_its_traces(loaded: dict[str, Any]) -> None:
+    parts = loaded["windows-unseen_device"]
+    assert set(parts["train"]["trace"]) == {"a/1"}
+    assert set(parts["test"]["trace"]) == {"c/3", "d/4"}
 
 
 def test_columns_of_words_are_class_labels_in_the_taxonomy_s_order(loaded: dict[str, Any]) -> None:
@@ -141,6 +167,7 @@ def test_what_is_read_is_what_was_written(loaded: dict[str, Any]) -> None:
     told = {key: trace[key] for key in ("origin", "quality", "extent", "base", "seed", "pair")}
     assert told == {key: getattr(LABEL, key) for key in told}
     assert (trace["step_us"], trace["healthy_step_us"]) == (12.5, 10.0)
+    assert (trace["analyzed_us"], trace["healthy"]) == (37.5, False)
     assert trace["patterns"] == [CLASSES.index("sync-explicit")]
     assert json.loads(trace["parameters"]) == LABEL.parameters
     assert {s: trace[s] for s in SCHEMES} == {s: SPLITS[s][0] for s in SCHEMES}
@@ -153,12 +180,27 @@ def test_what_is_read_is_what_was_written(loaded: dict[str, Any]) -> None:
     assert window[COLUMNS[1]] is None  # not known
 
 
+@pytest.mark.parametrize(
+    ("label", "healthy"),
+    [
+        (replace(GOOD, origin="recorded"), True),
+        (replace(GOOD, origin="natural"), True),
+        (replace(GOOD, origin="natural", regions=REGIONS[1:]), True),
+        (replace(GOOD, origin="simulated"), False),
+        (GOOD, False),  # an untouched base: nobody knows what is wrong in it
+        (LABEL, False),
+    ],
+)
+def test_a_healthy_trace_is_one_that_is_known_to_be(label: Label, healthy: bool) -> None:
+    assert row("x", label).healthy == healthy
+
+
 def test_the_trainers_read_the_same_with_classes_as_words(folder: Path) -> None:
     windows, evidence = table(folder, "windows"), table(folder, "evidence")
-    assert windows["trace"].tolist() == ["a/1"] * 3 + ["b/2"] * 3  # never what hands labelled
-    assert windows["pattern"].tolist() == ["sync-explicit"] * 3 + [NONE] * 3
+    assert windows["trace"].tolist() == ["a/1"] * 3 + ["d/4"] + ["b/2"] * 3  # not by hand
+    assert windows["pattern"].tolist() == ["sync-explicit"] * 3 + [NONE] * 4
     assert windows["origin"].unique().tolist() == ["injected"]
-    assert evidence["visible"].tolist() == [["sync-explicit", NONE], [NONE, NONE]]
+    assert evidence["visible"].tolist() == [["sync-explicit", NONE], [NONE, NONE], [NONE, NONE]]
     assert table(folder, "windows", ["natural"])["origin"].unique().tolist() == ["natural"]
 
 
@@ -170,9 +212,9 @@ def test_the_same_rows_give_the_same_bytes(folder: Path, tmp_path: Path) -> None
 
 def test_the_card_counts_what_is_there(folder: Path) -> None:
     text = (folder / "README.md").read_text()
-    assert "\n3 traces of PyTorch programs with labels by region: which of 1 performance" in text
-    assert "| `windows` | a cut of a step | 8 |" in text
-    assert "| injected | a real trace, a fault put in by replay | 2 | 1 |" in text
+    assert "\n4 traces of PyTorch programs with labels by region: which of 1 performance" in text
+    assert "| `windows` | a cut of a step | 9 |" in text
+    assert "| injected | a real trace, a fault put in by replay | 3 | 1 |" in text
     assert "1 of 1 injected faults sit in every step" in text
     assert "| sync-explicit | 0 | 1 | 0 | 0 | 1 | 1 | 0 | 0 | 0 |" in text
     assert "| a | MIT | 1 |" in text

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataset.bases import known
-from dataset.splits import CHOSEN, MAIN, PARTS, SCHEMES, Member, drawn, schemes
+from dataset.splits import CHOSEN, MAIN, PARTS, ROLES, SCHEMES, Member, drawn, groups, schemes
+from detector.config import compose
 
 DEVICES = (
     "cpu",
@@ -120,9 +121,23 @@ def test_a_dozen_of_the_traces_labelled_by_hand_are_the_natural_part() -> None:
     from dataset.natural import read_all
 
     bases = known()
-    labelled = [bases[label.name].workload for label in read_all()]
+    labelled = [bases[label.base].workload for label in read_all()]
     parts = schemes(Member("natural", workload, "") for workload in labelled)[MAIN]
     assert parts.count("natural") >= 12
+
+
+def test_validation_holds_real_bases_of_both_vendors_that_faults_are_put_into() -> None:
+    faults = compose("build", ["benchmark=full", "out=here"]).values["benchmark"]["injected"]
+    usable = [s for s in known().values() if s.name not in faults["without"]]
+    held = [s for s in usable if drawn(s.workload) == "validation"]
+    assert len(held) >= 4
+    assert {s.device.split(":")[0] for s in held} == {"cuda", "rocm"}
+
+
+def test_every_part_has_its_role() -> None:
+    assert set(ROLES) == set(PARTS)
+    assert {part for part, role in ROLES.items() if role == "train"} == LEARNT
+    assert ROLES["natural"] == "development"
 
 
 @pytest.mark.parametrize("part", ["train", "validation", "test"])
@@ -134,3 +149,16 @@ def test_the_real_programs_fill_every_part(part: str) -> None:
     recorded = Counter(drawn(w) for w in RECORDED)
     assert bases[part] >= 2  # type: ignore[index]
     assert recorded[part] >= 1  # type: ignore[index]
+
+
+@given(MEMBERS)
+def test_a_group_s_traces_are_together_in_every_scheme(members: list[Member]) -> None:
+    parts = schemes(members)
+    found = groups(parts)
+    assert sorted(i for group in found for i in group.members) == list(range(len(members)))
+    assert len({group.name for group in found}) == len(found)
+    assert len({tuple(group.parts.values()) for group in found}) == len(found)
+    for group in found:
+        assert group.name.split("-")[0] == group.parts[MAIN]
+        for i in group.members:
+            assert {scheme: parts[scheme][i] for scheme in SCHEMES} == group.parts

@@ -30,6 +30,7 @@ def windows(workloads: str, seed: int = 0, rows: int = 24) -> pd.DataFrame:
             features = random.normal(size=(rows, len(COLUMNS))).astype(np.float32)
             features[:, 0], features[:, 1] = bad & (k < 2), bad & (k >= 2)
             about = {"trace": f"{workload}/{k}", "origin": "injected", "workload": workload}
+            about["pair"] = f"base/{workload}"
             about |= {"quality": "bad" if k % 2 else "good", "pattern": "none"}
             about |= {"unknown_cpu": 0.0, "unknown_gpu": 0.0}
             sides = {"cpu": features[:, 0].astype(float), "gpu": features[:, 1].astype(float)}

@@ -15,6 +15,7 @@ import pytest
 
 from detector.errors import ConfigError, DetectorError
 from detector.experiment import FlaggerExperiment, JudgeExperiment, table
+from detector.experiment.tables import clusters
 from detector.features import COLUMNS, FEATURES
 from detector.features.claims import CLAIMED
 from detector.flagger import calibration, training
@@ -632,3 +633,13 @@ def test_the_judge_s_training_is_deterministic(data: Path, tmp_path: Path) -> No
         JudgeExperiment(JUDGE, seed=2).train(data, tmp_path / name)
     for name in ("embedded_judge.safetensors", "embedded_judge.json"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def test_what_is_made_of_one_base_is_drawn_as_one() -> None:
+    frame = pd.DataFrame(
+        {
+            "pair": ["base/a", "base/a", "classifier-plain-1", "other"],
+            "workload": ["language", "language", "classifier", "classifier"],
+        }
+    )
+    assert clusters(frame).tolist() == ["base/a", "base/a", "classifier", "classifier"]

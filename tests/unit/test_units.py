@@ -5,16 +5,23 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import dataset.inject
 import dataset.simulate
 from dataset import labels, units
+from dataset import natural as by_hand
 from dataset.bases import Found, digest, known
+from dataset.inject import NOWHERE
 from dataset.labels import Label, LabelError, LabelRegion
+from dataset.natural import read_all
 from dataset.units import Injected, LeftOut, Natural, Recorded, chunks, injected
 from detector.taxonomy import BY_ID
 
@@ -45,15 +52,17 @@ def injectors(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """Injectors that put nothing in; returns what they were asked for."""
     asked: list[tuple[Any, ...]] = []
 
-    def inject_many(base: Any, patterns: Any, seed: int, extent: str) -> tuple[Any, Label]:
-        asked.append((base, patterns, seed, extent))
+    def inject_many(
+        base: Any, patterns: Any, seed: int, extent: str, healthy: Any
+    ) -> tuple[Any, Label]:
+        asked.append((base, patterns, seed, extent, healthy))
         if "host-gc-pause" in patterns:
             raise dataset.inject.Unfit("no such place here")
         return CONTENT, label("short", tuple(patterns))
 
     monkeypatch.setattr(dataset.inject, "injectors", lambda: dict.fromkeys(PATTERNS))
     monkeypatch.setattr(dataset.inject, "inject_many", inject_many)
-    untouched = lambda base: (CONTENT, label("short", ()))  # noqa: E731
+    untouched = lambda base, healthy: (CONTENT, label("short", ()))  # noqa: E731
     monkeypatch.setattr(dataset.inject, "untouched", untouched)
     monkeypatch.setattr(units, "_opened", lambda file: f"base in {file.name}")
     return asked
@@ -102,7 +111,7 @@ def test_the_label_says_what_is_known_of_the_base(injectors: list[Any]) -> None:
     unit = Injected("injected/one/001", base("one"), ("sync-explicit",), 5, "every")
     content, made = unit.make()
     assert json.loads(content) == CONTENT
-    assert injectors == [("base in one.json.gz", ("sync-explicit",), 5, "every")]
+    assert injectors == [("base in one.json.gz", ("sync-explicit",), 5, "every", NOWHERE)]
     assert (made.workload, made.base, made.pair) == ("language-one", "one", "base/one")
     assert (made.device, unit.licence) == ("cuda:A100", "MIT")
     (healthy, twin) = Injected("injected/one/000", base("one"), (), 0, "").make()
@@ -136,18 +145,78 @@ def test_a_simulated_fault_that_costs_nothing_is_tried_with_other_seeds(
         unit.make()
 
 
-def test_labels_by_hand_find_their_trace_by_its_name(tmp_path: Path) -> None:
-    from dataset.natural import read_all
-
-    name = read_all()[0].name
-    file = tmp_path / f"{name}.json.gz"
+@pytest.fixture
+def hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Found:
+    """A base whose trace is the only one that was labelled by hand."""
+    label = replace(read_all()[0], sha256=sha256(b"{}").hexdigest())
+    monkeypatch.setattr(by_hand, "read_all", lambda: (label,))
+    file = tmp_path / f"{label.base}.json.gz"
     file.write_bytes(gzip.compress(b"{}"))
-    found = Found(name, file, known()[name].workload, "cuda:A100", "MIT", digest(file))
-    (unit,) = units.natural([found, base("other")])
-    assert unit == Natural(f"natural/{name}", found, read_all()[0].label)
+    return Found(label.base, file, known()[label.base].workload, "cuda:A100", "MIT", digest(file))
+
+
+def test_labels_by_hand_find_their_trace_by_its_name_and_content(hand: Found) -> None:
+    (unit,) = units.natural([hand, base("other")])
+    (label,) = by_hand.read_all()
+    assert unit == Natural(f"natural/{hand.name}", hand, label.label)
     content, made = unit.make()
-    assert content == file.read_bytes()
-    assert (made.origin, made.workload, made.base) == ("natural", found.workload, name)
+    assert content == hand.file.read_bytes()
+    assert (made.origin, made.workload, made.base) == ("natural", hand.workload, hand.name)
+
+
+def test_a_label_by_hand_that_finds_no_trace_is_an_error(hand: Found) -> None:
+    with pytest.raises(LabelError, match=f"not among the bases: {hand.name}$"):
+        list(units.natural([base("other")]))
+    with pytest.raises(LabelError, match=rf"not the trace that .*{hand.name}\.json labels"):
+        list(units.natural([replace(hand, sha256="0")]))
+    with pytest.raises(LabelError, match=f"the trace that is labelled as {hand.name}"):
+        list(injected(PLAN, [replace(hand, name="renamed")]))
+
+
+def test_a_base_is_healthy_where_somebody_said_so_and_nowhere_else(
+    hand: Found, injectors: list[Any]
+) -> None:
+    """Also where its file is another: packed anew, or cut to its last steps."""
+    work = list(injected(PLAN, [replace(hand, file=Path("short.json.gz")), base("other")]))
+    (label,) = by_hand.read_all()
+    assert all(u.hand == (label if u.base.name == hand.name else None) for u in work)
+    next(u for u in work if u.patterns == ("sync-explicit",) and u.hand).make()
+    spans = {side: found.measure for side, found in injectors[-1][4].items()}
+    assert spans == {side: found.measure for side, found in label.sound.items()}
+
+
+def test_a_recorded_healthy_run_is_healthy_all_over(
+    injectors: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = {"start": np.array([5, 40]), "end": np.array([30, 90])}
+    opened = SimpleNamespace(trace=SimpleNamespace(**times))
+    monkeypatch.setattr(units, "_opened", lambda file: opened)
+    mine = replace(base("twin"), recorded=True)
+    Injected("injected/twin/001", mine, ("sync-explicit",), 5, "every").make()
+    found = {side: (s.start.tolist(), s.end.tolist()) for side, s in injectors[-1][4].items()}
+    assert found == {"cpu": ([5], [90]), "gpu": ([5], [90])}
+
+
+def test_a_recorded_fault_costs_what_its_twin_does_without(tmp_path: Path) -> None:
+    twin = replace(label("w", ()), origin="recorded", base="", pair="pair", step_us=100.0)
+    acting = {"acting_steps": [True, False, True], "acting_step_us": 130.0}
+    region = LabelRegion(0.0, 10.0, "sync-explicit", "cpu")
+    faulty = replace(
+        twin, quality="bad", parameters=acting, regions=(region, replace(region, end_us=30.0))
+    )
+    for name, one in (("a", twin), ("b", faulty), ("c", replace(faulty, pair="alone"))):
+        (tmp_path / f"{name}.json.gz").write_bytes(b"")
+        labels.write(one, tmp_path / f"{name}.label.json")
+    good, bad, alone = units.recorded([str(tmp_path)])
+    assert good.make()[1] == twin
+    made = bad.make()[1]
+    assert [(r.cost_us, r.cost_from, r.harmless) for r in made.regions] == [
+        (15.0, "twin", False),
+        (45.0, "twin", False),
+    ]
+    assert made.healthy_step_us == 100.0
+    with pytest.raises(LabelError, match="alone: no healthy twin"):
+        alone.make()
 
 
 def test_own_traces_are_bases_where_they_are_healthy() -> None:
