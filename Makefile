@@ -62,12 +62,12 @@ $(BIN)/python:
 	@echo "Making $(VENV) with $$($(PYTHON) --version) ..."
 	@$(PYTHON) -m venv $(VENV)
 
-$(BASE): pyproject.toml constraints.txt detector/kineto/_scan.c | $(BIN)/python
+$(BASE): pyproject.toml constraints.txt detector/kineto/_scan.c detector/replay/_solve.c | $(BIN)/python
 	@echo "Installing the scanner into $(VENV): numpy, lightgbm, hydra and a few more, 280 MB on disk ..."
 	@$(PIP) -e .
 	@touch $@
 
-$(DEV): pyproject.toml constraints.txt detector/kineto/_scan.c | $(BIN)/python
+$(DEV): pyproject.toml constraints.txt detector/kineto/_scan.c detector/replay/_solve.c | $(BIN)/python
 	@echo "Installing the development tools into $(VENV): torch, transformers, pytest and more, 2 GB on disk ..."
 	@$(PIP) -e '.[dev]'
 	@touch $@ $(BASE)

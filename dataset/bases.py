@@ -31,7 +31,7 @@ import yaml
 from rich.progress import track
 
 from dataset.labels import TRACE_SUFFIX
-from detector.output import told
+from detector.output import exit_on_error
 
 MANIFEST: Final = Path(__file__).resolve().with_name("bases.yaml")
 BLOCK: Final = 1 << 20
@@ -238,7 +238,7 @@ def main() -> None:
     """Entry point: fetch this project's bases into a folder."""
     if len(sys.argv) != 2:
         sys.exit("usage: python -m dataset.bases FOLDER")
-    with told(BaseError):
+    with exit_on_error(BaseError):
         print(f"{len(fetch(Path(sys.argv[1])))} base traces -> {sys.argv[1]}")
 
 

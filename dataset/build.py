@@ -38,7 +38,7 @@ from dataset.tables import Tables, tables
 from dataset.trim import trimmed
 from dataset.units import LeftOut, Unit
 from detector.config import CONF_DIR, checked, plain
-from detector.output import told
+from detector.output import exit_on_error
 
 HERE = Path(__file__).resolve().parent
 UNFINISHED = "unfinished"  # lies in the folder while a build runs
@@ -231,7 +231,7 @@ def run(config: DictConfig) -> None:
         values[key] and Path(hydra.utils.to_absolute_path(str(values[key])))
         for key in ("out", "bases")
     )
-    with told(LabelError, BaseError):
+    with exit_on_error(LabelError, BaseError):
         manifest = build(values["benchmark"], out, int(values["workers"]), bases)
     counts = Counter(t["quality"] for t in manifest["traces"])
     print(f"{len(manifest['traces'])} traces ({dict(counts)}) -> {out}")
@@ -239,7 +239,7 @@ def run(config: DictConfig) -> None:
 
 def main() -> None:
     """Entry point; exits 2 with one line where a setting or a labelled trace does not fit."""
-    with told():
+    with exit_on_error():
         checked("build", sys.argv[1:])
     run()
 

@@ -184,7 +184,7 @@ def _parsed(text: str, *, several: bool = False) -> Override:
     try:
         override = OverridesParser.create().parse_override(text)
     except HydraException as error:
-        raise ConfigError(f"'{text}' is no setting: write key=value") from error
+        raise ConfigError(f"invalid override '{text}': write key=value") from error
     if override.is_sweep_override() and not several:
         raise ConfigError(f"'{override.key_or_group}' has several values: give one")
     return override
@@ -234,7 +234,7 @@ def _one_line(name: str, error: Exception) -> str:
         key = first.split("'")[1]
         if options := groups().get(key):
             return f"{key} takes the name of an option: {', '.join(options)}"
-        return f"no setting '{key}'{_near(name, key)}"
+        return f"invalid override: no key '{key}'{_near(name, key)}"
     if "Available options in" in text:
         option = text.split("Could not find '")[1].split("'")[0].replace("/", "=")
         listed = text.split("Available options in")[1].split("Config search path")[0]

@@ -15,7 +15,7 @@ from detector.taxonomy import PATTERNS, Need
 from detector.trace import Cat
 from detector.window import Judged
 
-LEAST_LINKED: Final = 0.5  # below this share of launches, launch patterns cannot be judged
+LEAST_LINKED: Final = 0.5  # below this share of launches, launch patterns cannot be checked
 OVERHEAD_SHARE: Final = 0.05  # the profiler's own time that is worth a warning
 STALLED_SHARE: Final = 0.05  # unexplained idle that is worth one
 DENSE_PYTHON: Final = 20  # python_function events per op: recording them slows the host
@@ -38,7 +38,7 @@ def _unmet(activity: Activity, judged: Judged) -> dict[Need, str]:
     if not activity.has_device:
         unmet["device"] = "the trace has no device records"
     elif not _device_works(activity, judged):
-        unmet["device"] = "no device work falls into the judged time"
+        unmet["device"] = "no device work falls into the analyzed time"
     if not len(activity.of(Cat.CPU_OP)):
         unmet["host"] = "the trace has no host events"
     if activity.has_device and trace.coverage.kernels_with_launch < LEAST_LINKED:
@@ -60,12 +60,12 @@ def warnings(activity: Activity, judged: Judged) -> tuple[str, ...]:
     """Doubts about the whole trace, in plain words."""
     trace = activity.trace
     found = list(judged.warnings)
-    if not activity.has_device and "no device records" not in " ".join(found):
-        found.append("no device records: judged as a CPU run")
+    if not activity.has_device and not any("device activity" in line for line in found):
+        found.append("device activity unavailable: analyzed as a CPU run")
     elif activity.has_device and not _device_works(activity, judged):
-        found.append("no device work falls into the judged time: what the device did is not told")
+        found.append("no device work falls into the analyzed time: device activity unavailable")
     if not len(activity.of(Cat.CPU_OP)):
-        found.append("no host events: what the host did cannot be seen")
+        found.append("no host events: host activity unavailable")
     coverage = trace.coverage
     if coverage.read_fraction < 1:
         found.append(f"damaged file: {coverage.read_fraction:.1%} of what it holds could be read")
@@ -80,8 +80,8 @@ def warnings(activity: Activity, judged: Judged) -> tuple[str, ...]:
     stalled = activity.stalled.clip(judged.start, judged.end).measure / span
     if stalled >= STALLED_SHARE:
         found.append(
-            f"for {stalled:.0%} of the judged time the device idles although it has been given "
-            "work: kernels load, or unrecorded work runs; no finding claims this time"
+            f"for {stalled:.0%} of the analyzed time the GPU is idle although work was launched: "
+            "kernels load, or unrecorded work runs; no finding accounts for it"
         )
     found.extend(_profiler_cost(activity, judged))
     return tuple(dict.fromkeys(found))
@@ -92,14 +92,14 @@ def _profiler_cost(activity: Activity, judged: Judged) -> list[str]:
     own = activity.spans(activity.of(Cat.OVERHEAD)).clip(judged.start, judged.end).measure / span
     found = []
     if own >= OVERHEAD_SHARE:
-        found.append(f"the profiler's own work takes {own:.0%} of the judged time")
+        found.append(f"profiler overhead is {own:.0%} of the analyzed time")
     frames, ops = len(activity.of(Cat.PYTHON_FUNCTION)), len(activity.of(Cat.CPU_OP))
     if ops and frames > DENSE_PYTHON * ops:
-        found.append("stacks were recorded: Python looks slower here than it is")
+        found.append("Python stacks were recorded: Python takes longer here than without")
     devices = np.unique(activity.trace.device[activity.trace.is_device_work])
     if len(devices) > 1:
         found.append(
-            f"{len(devices)} devices in one trace: judged on device {activity.main_device}, "
+            f"{len(devices)} devices in one trace: analyzed for device {activity.main_device}, "
             "the busiest"
         )
     return found

@@ -75,6 +75,20 @@ class Output:
         """Whether any finding is at least this severe."""
         return any(reaches(report, level) for report in self.reports)
 
+    def complain_unanalyzable(self) -> bool:
+        """Names on standard error each trace that cannot be analyzed; whether there is one."""
+        from detector.render import wording
+
+        blind = [
+            (target, result)
+            for target, result, _ in self.results
+            if not isinstance(result, str) and not result.analyzable
+        ]
+        for target, result in blind:
+            verdict = wording.verdict(result).rstrip(".")
+            complain(TraceError(verdict[0].lower() + verdict[1:]), target.label)
+        return bool(blind)
+
     def _free_name(self, target: Target) -> str:
         stem = re.sub(r"(\.(json|gz|tmp|trace|pt))+$", "", target.path.name if target.path else "")
         stem = re.sub(r"[^\w.-]+", "_", stem).strip(".") or "stdin"
@@ -88,16 +102,18 @@ class Output:
             if isinstance(result, str):
                 rows.append({"trace": target.label, "error": result})
                 continue
-            dearest = max(result.findings, key=lambda f: f.recoverable_us, default=None)
+            top = max(result.findings, key=lambda f: f.estimated_savings_us, default=None)
             rows.append(
                 {
                     "trace": target.label,
                     "folder": name,
                     "findings": len(result.findings),
-                    "recoverable_us": result.summary.recoverable_us,
-                    "judged_us": result.summary.judged_us,
-                    "dearest": dearest and dearest.pattern,
-                    "severity": dearest and dearest.severity,
+                    "analyzable": result.analyzable,
+                    "why_not": result.why_not,
+                    "estimated_savings_us": result.summary.estimated_savings_us,
+                    "analyzed_us": result.summary.analyzed_us,
+                    "top_finding": top and top.pattern,
+                    "severity": top and top.severity,
                 }
             )
         return (json.dumps(rows, indent=2, allow_nan=False) + "\n").encode()
@@ -169,7 +185,7 @@ def _message(error: Exception, label: str = "") -> str:
 
 
 @contextlib.contextmanager
-def told(*more: type[Exception]) -> Iterator[None]:
+def exit_on_error(*more: type[Exception]) -> Iterator[None]:
     """Ends the program with one line and exit code 2 on what the user can act on, and on ``more``.
 
     Hydra's switch HYDRA_FULL_ERROR=1 shows the traceback instead.

@@ -4,62 +4,38 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from detector import __version__, cost, features, guards
+from detector import __version__, analyzable, candidates, features, guards, ledger
 from detector.activity import Activity
-from detector.evidence import Evidence, gather
+from detector.candidates import Candidates
+from detector.evidence import gather
+from detector.findings import USUAL, Case, Settings, findings_of, place_of
 from detector.flagger import Flagger, Scores
-from detector.intervals import EMPTY, Intervals
-from detector.judge import Judge, Verdict
+from detector.intervals import Intervals
+from detector.judge import Judge
+from detector.ledger import Ledger
 from detector.region import Region, merge
 from detector.report import (
-    Candidate,
     CoverageInfo,
     Finding,
-    Fix,
+    LedgerPlace,
+    LedgerRow,
     NotChecked,
     Report,
     SourceInfo,
-    SourceLine,
     StepInfo,
     Summary,
     Tool,
     WindowScore,
 )
-from detector.taxonomy import BY_ID, IDS, NONE, UNCLEAR, severity
+from detector.signals import Place, signals_of
+from detector.taxonomy import IDS
 from detector.trace import NS_PER_US, Int64, Trace
 from detector.window import Judged, Window, judge_time
 
 Windower = Callable[[Judged], tuple[Window, ...]]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What the report shows.
-
-    ``min_share``: the least share of the judged time worth a finding. ``max_regions``: how many
-    regions the judge sees; the others take the verdict of a judged one of the same kind.
-    ``also``: from which probability a judge's second thought is weighed too. ``min_confidence``:
-    a pattern that the judge holds for less likely is no finding, whatever it would cost.
-    """
-
-    min_share: float = 0.01
-    max_regions: int = 48
-    also: float = 0.3
-    min_confidence: float = 0.3
-    max_occurrences: int = 200
-
-
-@dataclass
-class _Case:
-    """A region with its verdict, on the way to a finding."""
-
-    region: Region
-    evidence: Evidence | None
-    verdict: Verdict
 
 
 def detect(
@@ -68,241 +44,68 @@ def detect(
     windower: Windower,
     flagger: Flagger,
     judge: Judge,
-    settings: Settings = Settings(),
+    settings: Settings = USUAL,
     config: Mapping[str, object] | None = None,
 ) -> Report:
-    """Judge one trace. Raises what the judge's backend cannot turn into a warning."""
+    """Analyze one trace. Raises what the judge's backend cannot turn into a warning."""
     activity = Activity(trace)
     judged = judge_time(trace)
     windows = windower(judged)
     matrix = features.extract(activity, judged, windows)
     scores = flagger.score(matrix)
-    regions = merge(windows, scores, flagger, matrix, activity.busy)
-    blind = guards.blind(activity, judged)
-    cases, judge_warnings = _judge(activity, judged, regions, judge, settings)
-    findings = _findings(activity, judged, cases, blind, settings)
+    signals = signals_of(trace, activity)
+    times = ledger.build(signals, judged.start, judged.end)
+    why = analyzable.why_not(times, judged)
+    blind = guards.blind(activity, judged) | analyzable.blind(signals)
+    found = Candidates((), 0, ())
+    flagged: tuple[Region, ...] = ()
+    if why is None:
+        found = candidates.find(signals, times, _edges(judged), blind)
+        flagged = merge(windows, scores, flagger, matrix, activity.busy)
+    own = {c.pattern.id: place_of(c, judged, windows, scores) for c in found.found}
+    cases, judge_warnings = _judge(activity, judged, [*own.values()], flagged, judge, settings)
+    places = dict(zip(own, cases, strict=False))
+    sure, leads = findings_of(
+        found.found, places, cases[len(own) :], judged, settings, features.in_words
+    )
     return Report(
+        analyzable=why is None,
+        why_not=why.reason if why else None,
+        record_instead=why.record if why else None,
         tool=_tool(flagger, judge, config or {}),
         source=_source(trace, judged),
-        summary=_summary(activity, judged, findings),
+        summary=_summary(activity, judged, sure),
+        ledger=_ledger(times),
+        unexplained=_unexplained(found),
         windows=_window_scores(windows, scores),
-        findings=findings,
+        findings=sure,
+        leads=leads,
         not_checked=tuple(NotChecked(p, because) for p, because in blind.items()),
         warnings=(*guards.warnings(activity, judged), *judge_warnings),
     )
 
 
-# -- verdicts --------------------------------------------------------------------------------------
+def _edges(judged: Judged) -> Int64 | None:
+    """Where the steps begin, and the end of the last."""
+    starts = [step.start for step in judged.steps]
+    return np.array([*starts, judged.end], np.int64) if starts else None
 
 
 def _judge(
     activity: Activity,
     judged: Judged,
-    regions: Sequence[Region],
+    own: Sequence[Region],
+    flagged: Sequence[Region],
     judge: Judge,
     settings: Settings,
-) -> tuple[list[_Case], tuple[str, ...]]:
-    """Verdicts for all regions; the costliest are judged, the rest go by their like."""
-    order = sorted(range(len(regions)), key=lambda i: -regions[i].score * regions[i].dur)
-    chosen = sorted(_spread(regions, order, settings.max_regions))
-    evidence = [gather(activity, judged, regions[i]) for i in chosen]
+) -> tuple[list[Case], tuple[str, ...]]:
+    """Verdicts on the candidates' own places, then on the weightiest of the flagged regions."""
+    order = sorted(flagged, key=lambda region: -region.score * region.dur)
+    places = [*own, *order[: max(settings.max_regions - len(own), 0)]]
+    evidence = [gather(activity, judged, region) for region in places]
     answers = judge.judge(evidence)
-    told = dict(zip(chosen, zip(evidence, answers.verdicts, strict=True), strict=True))
-    by_kind: dict[tuple[str, str], Verdict] = {}
-    for i in order:
-        if i in told:
-            by_kind.setdefault(_kind(regions[i]), told[i][1])
-    cases = []
-    for i, region in enumerate(regions):
-        if i in told:
-            cases.append(_Case(region, *told[i]))
-        elif _kind(region) in by_kind:
-            cases.append(_Case(region, None, by_kind[_kind(region)]))
-    return cases, answers.warnings
-
-
-def _kind(region: Region) -> tuple[str, str]:
-    best = next((name for name, _ in region.candidates if name != NONE), NONE)
-    return region.side, best
-
-
-def _spread(regions: Sequence[Region], order: list[int], most: int) -> list[int]:
-    """The costliest region of each kind first, then the second of each, up to ``most``."""
-    seen: dict[tuple[str, str], int] = {}
-    ranked = []
-    for place, i in enumerate(order):
-        turn = seen[_kind(regions[i])] = seen.get(_kind(regions[i]), -1) + 1
-        ranked.append((turn, place, i))
-    return [i for _, _, i in sorted(ranked)[:most]]
-
-
-# -- findings --------------------------------------------------------------------------------------
-
-
-def _findings(
-    activity: Activity,
-    judged: Judged,
-    cases: Sequence[_Case],
-    blind: Mapping[str, str],
-    settings: Settings,
-) -> tuple[Finding, ...]:
-    """One finding per pattern, costliest first, with disjoint claims."""
-    wall = max(1, judged.end - judged.start)
-    by_pattern = _by_pattern(cases, blind, settings)
-    claims = {
-        pattern: cost.claim(activity, pattern).within(_spans(judged, group))
-        for pattern, group in by_pattern.items()
-        if pattern in BY_ID
-    }
-    findings, taken = [], EMPTY
-    for pattern in sorted(claims, key=lambda p: -_standing(claims[p], by_pattern[p], p)):
-        claim = claims[pattern].without(taken)
-        share = claim.recoverable_ns / wall
-        if not share or share < settings.min_share:
-            continue
-        taken = taken | claim.intervals
-        findings.append(_finding(pattern, by_pattern[pattern], claim, share, judged, settings))
-    findings.extend(_unclear(by_pattern.get(UNCLEAR, []), judged, settings))
-    return tuple(sorted(findings, key=lambda f: -f.recoverable_us))
-
-
-def _standing(claim: cost.Claim, cases: Sequence[_Case], pattern: str) -> float:
-    """Who claims first: recoverable time, weighed by how sure the judge is."""
-    return claim.recoverable_ns * max(_confidence(case, pattern) for case in cases)
-
-
-def _by_pattern(
-    cases: Sequence[_Case], blind: Mapping[str, str], settings: Settings
-) -> dict[str, list[_Case]]:
-    groups: dict[str, list[_Case]] = {}
-    for case in cases:
-        named = [case.verdict.pattern]
-        if named != [UNCLEAR]:  # its candidates are the flagger's, which nobody confirmed
-            thoughts = case.verdict.candidates
-            named += [name for name, probability in thoughts if probability >= settings.also]
-        for pattern in dict.fromkeys(named):
-            sure = pattern == UNCLEAR or _confidence(case, pattern) >= settings.min_confidence
-            if pattern != NONE and pattern not in blind and sure:
-                groups.setdefault(pattern, []).append(case)
-    return groups
-
-
-def _spans(judged: Judged, cases: Sequence[_Case]) -> Intervals:
-    return _regions(cases).clip(judged.start, judged.end)
-
-
-def _regions(cases: Sequence[_Case]) -> Intervals:
-    return Intervals.union(*_edges(cases))
-
-
-def _edges(cases: Sequence[_Case]) -> tuple[Int64, Int64]:
-    start = np.array([c.region.start for c in cases], np.int64)
-    return start, np.array([c.region.end for c in cases], np.int64)
-
-
-def _covered(spans: Intervals, cases: Sequence[_Case]) -> list[int]:
-    """How much of each case's region these cover, ns."""
-    return [int(ns) for ns in spans.covered(*_edges(cases))]
-
-
-def _confidence(case: _Case, pattern: str) -> float:
-    if case.verdict.pattern == pattern:
-        return case.verdict.confidence
-    return dict(case.verdict.candidates).get(pattern, 0.0)
-
-
-def _finding(
-    pattern: str,
-    cases: Sequence[_Case],
-    claim: cost.Claim,
-    share: float,
-    judged: Judged,
-    settings: Settings,
-) -> Finding:
-    """The finding for a pattern, told by the region where the judge was surest."""
-    paid = [c for c, ns in zip(cases, _covered(claim.intervals, cases), strict=True) if ns]
-    best = max(paid, key=lambda c: (c.verdict.pattern == pattern, _confidence(c, pattern)))
-    told = next((c.evidence for c in [best, *paid] if c.evidence is not None), None)
-    row = BY_ID[pattern]
-    own = best.verdict.pattern == pattern
-    return Finding(
-        id=_identity(pattern, paid[0].region),
-        pattern=pattern,
-        side=row.side,
-        start_us=min(c.region.start for c in paid) / NS_PER_US,
-        end_us=max(c.region.end for c in paid) / NS_PER_US,
-        steps=_steps(judged, paid),
-        score=max(c.region.score for c in paid),
-        confidence=_confidence(best, pattern),
-        severity=severity(share) or "info",
-        recoverable_us=claim.recoverable_ns / NS_PER_US,
-        share=share,
-        occurrences=len(paid),
-        evidence=_evidence(told, paid, settings),
-        explanation=best.verdict.explanation if own else row.what,
-        fix=Fix(
-            best.verdict.fix if own and best.verdict.fix else row.fix,
-            row.code,
-            tuple(SourceLine(w.file, w.line, w.function) for w in told.where) if told else (),
-        ),
-        candidates=tuple(Candidate(n, p) for n, p in best.verdict.candidates),
-    )
-
-
-def _unclear(cases: Sequence[_Case], judged: Judged, settings: Settings) -> list[Finding]:
-    """What no judge could name: one finding, with the flagger's candidates and no claim."""
-    if not cases:
-        return []
-    best = max(cases, key=lambda c: c.region.score * c.region.dur)
-    return [
-        Finding(
-            id=_identity(UNCLEAR, best.region),
-            pattern=UNCLEAR,
-            side=best.region.side,
-            start_us=min(c.region.start for c in cases) / NS_PER_US,
-            end_us=max(c.region.end for c in cases) / NS_PER_US,
-            steps=_steps(judged, cases),
-            score=best.region.score,
-            occurrences=len(cases),
-            evidence=_evidence(best.evidence, cases, settings),
-            explanation=best.verdict.explanation,
-            candidates=tuple(Candidate(n, p) for n, p in best.region.candidates),
-        )
-    ]
-
-
-def _steps(judged: Judged, cases: Sequence[_Case]) -> tuple[int, ...]:
-    """Indices of the steps that any of the cases touches."""
-    spans = _regions(cases)
-    start = np.array([step.start for step in judged.steps], np.int64)
-    end = np.array([step.end for step in judged.steps], np.int64)
-    return tuple(np.flatnonzero(spans.covered(start, end)).tolist())
-
-
-def _identity(pattern: str, region: Region) -> str:
-    return hashlib.sha256(f"{pattern} {region.start}".encode()).hexdigest()[:12]
-
-
-def _evidence(
-    evidence: Evidence | None, cases: Sequence[_Case], settings: Settings
-) -> dict[str, object]:
-    listed = [
-        {"start_us": c.region.start / NS_PER_US, "end_us": c.region.end / NS_PER_US}
-        for c in cases[: settings.max_occurrences]
-    ]
-    rows = evidence.table() if evidence else ()
-    return {
-        "drivers": next((_in_words(c.region.drivers) for c in cases if c.region.drivers), []),
-        **{
-            row.key: {"label": row.label, "value": row.value, "unit": row.unit, "rest": row.rest}
-            for row in rows
-        },
-        "occurrences": listed,
-    }
-
-
-def _in_words(columns: Sequence[str]) -> list[str]:
-    return [features.in_words(column) for column in columns]
+    cases = map(Case, places, evidence, answers.verdicts)
+    return list(cases), answers.warnings
 
 
 # -- the rest of the report ------------------------------------------------------------------------
@@ -337,20 +140,40 @@ def _source(trace: Trace, judged: Judged) -> SourceInfo:
     )
 
 
+def _ledger(times: Ledger) -> tuple[LedgerRow, ...]:
+    wall = max(1, times.end - times.start)
+    return tuple(
+        _row(cause, ns, ns / wall, times.places(cause)) for cause, ns in times.total().items()
+    )
+
+
+def _unexplained(found: Candidates) -> tuple[LedgerRow, ...]:
+    return tuple(_row(u.cause, u.ns, u.share, u.places) for u in found.unexplained)
+
+
+def _row(cause: str, ns: int, share: float, places: Sequence[Place]) -> LedgerRow:
+    known = ledger.BY_ID[cause]
+    where = tuple(LedgerPlace(p.name, p.file, p.line, p.ns / NS_PER_US) for p in places)
+    return LedgerRow(cause, known.label, known.group, ns / NS_PER_US, share, where)
+
+
 def _summary(activity: Activity, judged: Judged, findings: Sequence[Finding]) -> Summary:
     wall = max(1, judged.end - judged.start)
+    trace = activity.trace
+    whole = int(trace.end.max() - trace.start.min()) if len(trace) else 0
 
     def share(spans: Intervals) -> float:
         return spans.clip(judged.start, judged.end).measure / wall
 
     busy = share(activity.busy)
     return Summary(
-        judged_us=(judged.end - judged.start) / NS_PER_US,
-        device_busy=busy,
+        analyzed_us=(judged.end - judged.start) / NS_PER_US,
+        trace_us=whole / NS_PER_US,
+        gpu_busy=busy,
         exposed_copy=share(activity.exposed_copy),
         exposed_comm=share(activity.exposed_comm),
-        device_idle=1 - busy if judged.end > judged.start else 0.0,
-        recoverable_us=float(sum(f.recoverable_us for f in findings)),
+        gpu_idle=1 - busy if judged.end > judged.start else 0.0,
+        estimated_savings_us=float(sum(f.estimated_savings_us for f in findings)),
     )
 
 

@@ -1,8 +1,10 @@
-"""The result of a scan: what every renderer reads, and nothing else does the talking.
+"""The result of a scan: all that a renderer reads.
 
-The dataclasses mirror ``report.json`` version 1, name for name: field names are a contract.
-Times are µs on the trace file's own ``ts`` axis, shares and scores are in [0, 1]. A step is named
-by its index into ``source.steps``.
+The dataclasses mirror ``report.json`` version 2, name for name: field names are a contract.
+Times are µs on the trace file's own ``ts`` axis; shares, scores and probabilities are in [0, 1].
+
+The text below each field is what ``docs/report.md`` says of it; ``scripts/report_format.py``
+writes that page.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ import msgspec
 from detector.errors import DetectorError
 from detector.taxonomy import UNCLEAR, Severity, Side
 
-SCHEMA = 1
+SCHEMA = 2
 
-LEVELS: tuple[Severity, ...] = ("info", "low", "warning", "critical")
+LEVELS: tuple[Severity, ...] = ("info", "low", "medium", "high", "critical")
 """Severities from the least to the worst."""
 
 # Characters that a terminal obeys or that turn the direction of writing; JSON itself escapes those
@@ -36,70 +38,143 @@ class Tool:
     """What made this report: versions and the whole configuration."""
 
     version: str = ""
+    """Of this program."""
     flagger: str = ""
+    """Name and version of the model that scores windows."""
     judge: str = ""
+    """Name and version of the judge."""
     taxonomy: str = ""
+    """Hash of the pattern ids that these models know."""
     config: dict[str, object] = field(default_factory=dict)
+    """The configuration of the scan, without secrets."""
 
 
 @dataclass(frozen=True)
 class StepInfo:
-    """One marked step of the trace."""
+    """One step of the analyzed time."""
 
     name: str
+    """As marked in the trace, or ``iteration N``, ``burst N`` where steps were not marked."""
     start_us: float
+    """Its start."""
     end_us: float
+    """Its end."""
 
 
 @dataclass(frozen=True)
 class CoverageInfo:
-    """What was read of the file, mended and left out (counts by reason), and how well it links."""
+    """What was read of the file, repaired and left out, and how well it links."""
 
     read_fraction: float = 1.0
+    """Share of the file's events that could be read."""
     repaired: dict[str, int] = field(default_factory=dict)
+    """Reason and count of what was repaired while reading."""
     dropped: dict[str, int] = field(default_factory=dict)
+    """Reason and count of what was left out."""
     kernels_with_launch: float = 1.0
+    """Share of the GPU's events whose launch was recorded."""
     kernels_with_op: float = 1.0
+    """Share of the GPU's events whose op was recorded."""
 
 
 @dataclass(frozen=True)
 class SourceInfo:
-    """The trace that was read; ``bytes`` of the file as stored, ``events`` of any phase."""
+    """The trace that was read."""
 
     path: str
+    """As the user named it; ``<stdin>`` for standard input."""
     sha256: str = ""
+    """Of the file as stored."""
     bytes: int = 0
+    """Size of the file as stored."""
     events: int = 0
+    """Events of any phase in the file."""
     kernels: int = 0
+    """Kernels among them."""
     devices: tuple[str, ...] = ()
+    """Names of the devices, as the trace gives them."""
     rank: int | None = None
+    """Rank of the process in its job; null where the trace does not say."""
     span_us: tuple[float, float] = (0.0, 0.0)
+    """First and last instant of the trace."""
     steps: tuple[StepInfo, ...] = ()
+    """The steps of the analyzed time, without warm-up."""
     coverage: CoverageInfo = field(default_factory=CoverageInfo)
+    """What could be read of the file."""
+
+
+@dataclass(frozen=True)
+class LedgerPlace:
+    """Where time of a cause goes: a source line where stacks were recorded, else an event."""
+
+    function: str
+    """Name of the function; without ``line``: of the op, call or kernel."""
+    file: str = ""
+    """Its file; empty without stacks."""
+    line: int = 0
+    """Its line; 0 without stacks."""
+    us: float = 0.0
+    """Time of the cause that goes here."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Where the judged time went; all but the two times are shares of ``judged_us``."""
+    """The time that was analyzed, and what the GPU did in it (on a trace without one: the CPU).
 
-    judged_us: float = 0.0
-    device_busy: float = 0.0
+    Shares are of ``analyzed_us``.
+    """
+
+    analyzed_us: float = 0.0
+    """Length of the analyzed time."""
+    trace_us: float = 0.0
+    """Length of the whole trace."""
+    gpu_busy: float = 0.0
+    """Share in which the GPU runs anything at all."""
     exposed_copy: float = 0.0
+    """Share of copies that no compute hides."""
     exposed_comm: float = 0.0
-    device_idle: float = 0.0
-    recoverable_us: float = 0.0
+    """Share of communication that no compute hides."""
+    gpu_idle: float = 0.0
+    """Share in which the GPU runs nothing."""
+    estimated_savings_us: float = 0.0
+    """What all findings save together."""
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """Time of one exclusive cause; the rows of a ledger add up to the analyzed time."""
+
+    cause: str
+    """Id of the cause, stable over versions."""
+    label: str
+    """The same in words."""
+    group: str
+    """``busy``: it computes; ``exposed``: a copy or communication that nothing hides; ``host``:
+    idle, the host is late; ``device``: idle, although work was launched; ``unexplained``."""
+    us: float
+    """Time of the cause."""
+    share: float
+    """The same over the analyzed time."""
+    where: tuple[LedgerPlace, ...] = ()
+    """Where it goes, most time first."""
 
 
 @dataclass(frozen=True)
 class WindowScore:
-    """One window and how suspicious it is; ``step`` is an index into ``source.steps``."""
+    """One window of the analyzed time and how suspicious it is."""
 
     start_us: float
+    """Its start."""
     end_us: float
+    """Its end."""
     step: int | None = None
+    """Index into ``source.steps``; null where there are no steps."""
     score: float = 0.0
+    """The higher of the two scores."""
     cpu_score: float = 0.0
+    """How suspicious the host side is."""
     gpu_score: float = 0.0
+    """How suspicious the GPU side is."""
 
 
 @dataclass(frozen=True)
@@ -107,75 +182,124 @@ class SourceLine:
     """A place in the profiled program, as the trace names it."""
 
     file: str
+    """Path of the file."""
     line: int
+    """Line of the call, or of the function's definition."""
     function: str = ""
+    """Name of the function."""
 
 
 @dataclass(frozen=True)
 class Fix:
-    """What to change: one sentence, a few lines of code, and where."""
+    """What to change."""
 
     summary: str = ""
+    """In a sentence or two."""
     code: str = ""
+    """A few lines that show it."""
     where: tuple[SourceLine, ...] = ()
+    """Where to look, the likeliest place first."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A pattern that was considered, and how likely it was held to be."""
+    """A pattern that the judge considered."""
 
     pattern: str
+    """Its id, or ``none``: no fault."""
     probability: float
+    """How likely it is."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One pattern in one place: where, how sure, what it costs, what to change.
-
-    ``start_us`` and ``end_us`` span every occurrence; ``evidence["occurrences"]`` lists each as
-    ``{"start_us": …, "end_us": …}``. ``steps`` are indices into ``source.steps``. ``share`` is
-    ``recoverable_us`` over ``summary.judged_us``; findings claim disjoint time. ``pattern`` is a
-    row of the taxonomy, or "unclear" where no judge could say; ``candidates`` then tell more.
-    """
+    """One pattern: where it occurs, how sure that is, what its repair saves, what to change."""
 
     id: str
+    """Names the finding within the report."""
     pattern: str
+    """Id of the pattern, or ``unclear`` where no judge could say; see ``candidates`` then."""
     side: Side
+    """Who has to change: the host's program (``cpu``) or the work on the GPU (``gpu``)."""
     start_us: float
+    """Start of its first occurrence."""
     end_us: float
+    """End of its last occurrence."""
     steps: tuple[int, ...] = ()
+    """Indices into ``source.steps`` of the steps it occurs in."""
     score: float = 0.0
+    """Highest score of a window it occurs in."""
     confidence: float = 0.0
+    """How likely the pattern is the matter here."""
     severity: Severity = "info"
-    recoverable_us: float = 0.0
+    """By ``share``: info from 1 %, low from 3 %, medium from 5 %, high from 10 %, critical from
+    20 %."""
+    kind: Literal["fault", "opportunity"] = "fault"
+    """Fault: done wrong here. Opportunity: a known better way."""
+    estimated_savings_us: float = 0.0
+    """By counterfactual: how much shorter the replayed trace is without the pattern."""
+    savings_range_us: tuple[float, float] = (0.0, 0.0)
+    """What is saved with all other findings repaired, and what is saved alone."""
     share: float = 0.0
+    """Estimated savings over the analyzed time."""
+    assumes: str = ""
+    """What the estimate assumes."""
     occurrences: int = 1
+    """How often the pattern occurs."""
     evidence: dict[str, object] = field(default_factory=dict)
+    """Measures by key, each with ``label``, ``value``, ``unit`` and ``rest``, its baseline: the
+    same outside the place; ``top_features``: what the score went by; ``occurrences``: a list of
+    ``{"start_us", "end_us"}``."""
     explanation: str = ""
+    """Why this is the pattern."""
     fix: Fix = field(default_factory=Fix)
+    """What to change, and where."""
     candidates: tuple[Candidate, ...] = ()
+    """The patterns that were considered."""
 
 
 @dataclass(frozen=True)
 class NotChecked:
-    """A pattern this trace cannot show, and why. Never the same as "clean"."""
+    """A pattern this trace cannot show. Never the same as "clean"."""
 
     pattern: str
+    """Its id."""
     because: str
+    """What the trace lacks."""
 
 
 @dataclass(frozen=True)
 class Report:
     """Everything one scan of one trace found."""
 
-    schema: Literal[1] = 1
+    schema: Literal[2] = 2
+    """Version of this format."""
+    analyzable: bool = True
+    """Whether the trace could be analyzed; if not, there are no findings."""
+    why_not: str | None = None
+    """Why it could not be analyzed."""
+    record_instead: str | None = None
+    """What to record so that it can."""
     tool: Tool = field(default_factory=Tool)
+    """What made this report."""
     source: SourceInfo = field(default_factory=lambda: SourceInfo(""))
+    """The trace that was read."""
     summary: Summary = field(default_factory=Summary)
+    """The analyzed time in a few figures."""
+    ledger: tuple[LedgerRow, ...] = ()
+    """All analyzed time by exclusive cause, largest first."""
+    unexplained: tuple[LedgerRow, ...] = ()
+    """Causes of 5 % and more of the analyzed time that no finding accounts for."""
     windows: tuple[WindowScore, ...] = ()
+    """The windows that tile the analyzed time."""
     findings: tuple[Finding, ...] = ()
+    """What was found, the largest estimated savings first."""
+    leads: tuple[Finding, ...] = ()
+    """The same for what is less likely than not."""
     not_checked: tuple[NotChecked, ...] = ()
+    """Patterns that this trace cannot show."""
     warnings: tuple[str, ...] = ()
+    """Doubts about the trace, and what the judge could not do."""
 
 
 def occurrences(finding: Finding) -> tuple[tuple[float, float], ...]:
@@ -208,7 +332,7 @@ def to_json(report: Report) -> str:
 
 
 def from_json(text: str | bytes) -> Report:
-    """Read what ``to_json`` wrote. Raises DetectorError when it is not a report of schema 1."""
+    """Read what ``to_json`` wrote. Raises DetectorError when it is no report of version 2."""
     try:
         return msgspec.json.decode(text, type=Report)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -216,7 +340,7 @@ def from_json(text: str | bytes) -> Report:
 
 
 def _foreign(value: object) -> object:
-    """Numpy's scalars and arrays, told by what they can do, so that numpy is not needed here."""
+    """Numpy's scalars and arrays, known by their methods, so that numpy is not needed here."""
     for way in ("tolist", "item"):
         if callable(method := getattr(value, way, None)):
             return cast(object, method())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from detector import __version__
 from detector.errors import ConfigError, DetectorError, TraceError
-from detector.targets import Target, distinct, held, named
+from detector.targets import Target, distinct, find_traces, opened
 
 if TYPE_CHECKING:
     from detector.config import Config
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
     from detector.report import Report
 
 FORMATS = ("terminal", "json", "markdown", "sarif")
-LEVELS = ("info", "low", "warning", "critical")
+LEVELS = ("info", "low", "medium", "high", "critical")
+EXIT_CODES = """\
+exit code: 0 scanned; 1 scanned, and a finding reached --fail-on; 2 could not scan, or under
+--fail-on could not be analyzed"""
 
 
 @dataclass(frozen=True)
@@ -37,8 +41,10 @@ class Stages:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Scan; returns the exit code: 0 scanned, 1 a finding reached --fail-on, 2 could not scan."""
+    """Scan; returns the exit code, see ``EXIT_CODES``."""
     arguments = _parser().parse_intermixed_args(argv)
+    # The judge's products are small: on a busy machine BLAS threads wait more than they compute.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         return _run(arguments)
     except KeyboardInterrupt:
@@ -50,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    words, overrides = _told_apart(arguments.trace)
+    words, overrides = _split(arguments.trace)
     if not words:
         raise DetectorError("no TRACE given: name a file, a folder, a glob or - (see --help)")
     from detector.config import compose
@@ -71,7 +77,10 @@ def _run(arguments: argparse.Namespace) -> int:
     out.close()
     if out.errors:
         return 2
-    return 1 if arguments.fail_on and out.reached(arguments.fail_on) else 0
+    if not arguments.fail_on:
+        return 0
+    # no finding in a trace that cannot be analyzed must not look like a pass
+    return 2 if out.complain_unanalyzable() else int(out.reached(arguments.fail_on))
 
 
 def _find(words: Sequence[str]) -> tuple[list[Target], list[tuple[Target, TraceError]]]:
@@ -80,7 +89,7 @@ def _find(words: Sequence[str]) -> tuple[list[Target], list[tuple[Target, TraceE
     missing: list[tuple[Target, TraceError]] = []
     for word in words:
         try:
-            targets += named(word)
+            targets += find_traces(word)
         except TraceError as error:  # noqa: PERF203 (a handful of words)
             missing.append((Target(word, None), error))
     return distinct(targets), missing
@@ -89,7 +98,7 @@ def _find(words: Sequence[str]) -> tuple[list[Target], list[tuple[Target, TraceE
 def _one(target: Target, stages: Stages, out: Output) -> None:
     """Scan one trace; what goes wrong with it is said and does not stop the others."""
     try:
-        with held(target, keep=out.folder is not None) as (file, again):
+        with opened(target, keep=out.folder is not None) as (file, again):
             out.add(target, _scan(target, file, stages), again)
     except (DetectorError, OSError) as error:
         out.fail(target, error)
@@ -145,8 +154,8 @@ def _parser() -> argparse.ArgumentParser:
         "trace",
         nargs="*",
         metavar="TRACE",
-        help="a trace, plain or gzipped (told by its content); a folder to search; a glob; "
-        "or - for standard input. Whatever holds a = and is no existing path is a setting",
+        help="a trace, plain or gzipped whatever its name; a folder to search; a glob; or - for "
+        "standard input. KEY=VALUE arguments are config overrides",
     )
     parser.add_argument("--format", choices=FORMATS, default="terminal", help="what to print")
     parser.add_argument(
@@ -157,10 +166,13 @@ def _parser() -> argparse.ArgumentParser:
         "with the findings as tracks, for ui.perfetto.dev); a folder each for several traces",
     )
     parser.add_argument(
-        "--fail-on", choices=LEVELS, help="exit with 1 when a finding is at least this severe"
+        "--fail-on",
+        choices=LEVELS,
+        help="exit with 1 when a finding is at least this severe: it saves 1 (info), 3, 5, 10 or "
+        "20 %% (critical) of the analyzed time",
     )
     parser.add_argument(
-        "--config-dir", type=Path, metavar="DIR", help="a folder with options of your own"
+        "--config-dir", type=Path, metavar="DIR", help="a folder with config options of your own"
     )
     parser.add_argument("--version", action="version", version=__version__)
     return parser
@@ -176,11 +188,11 @@ class _Parser(argparse.ArgumentParser):
         rows = [f"  {group}={'|'.join(options)}" for group, options in _own(groups())]
         self.epilog = "\n".join(
             [
-                "settings, a group or a single key (each file of conf/ says what it is):",
+                "config overrides, a group's option or a single key (see the files of conf/):",
                 *rows,
                 "  window.parts=16, limits.max_bytes=1000000000, …",
                 "",
-                "exit code: 0 scanned, 1 a finding reached --fail-on, 2 could not scan",
+                EXIT_CODES,
             ]
         )
         return super().format_help()
@@ -191,7 +203,7 @@ def _own(groups: dict[str, tuple[str, ...]]) -> list[tuple[str, tuple[str, ...]]
     return [(name, groups[name]) for name in ("window", "flagger", "judge", "report")]
 
 
-def _told_apart(words: Sequence[str]) -> tuple[list[str], list[str]]:
+def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """(traces, overrides): a word with = that is no existing path is an override."""
     overrides = [w for w in words if "=" in w and not Path(w).exists()]
     return [w for w in words if w not in overrides], overrides
@@ -206,7 +218,7 @@ def _progress(label: str) -> Iterator[Callable[[float], None] | None]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from detector.render.wording import clean
+    from detector.render.clean import clean
 
     what = TextColumn("{task.description}", markup=False)
     columns = (what, BarColumn(), TimeElapsedColumn())
@@ -216,8 +228,8 @@ def _progress(label: str) -> Iterator[Callable[[float], None] | None]:
         def advance(share: float) -> None:
             if share < 1:
                 bar.update(task, completed=share)
-            else:  # no total: the bar pulses, as nobody knows how long the judge takes
-                bar.update(task, description=f"judging {clean(label, 60)}", total=None)
+            else:  # no total, so the bar pulses: how long the judge takes is not known
+                bar.update(task, description=f"analyzing {clean(label, 60)}", total=None)
 
         yield advance
 

@@ -18,7 +18,7 @@ from detector.errors import TraceError
 STDIN = "-"
 
 _SUFFIXES = (".json", ".gz", ".tmp", ".trace", ".pt")  # looked into when a folder is searched
-_HEAD = 1 << 16  # bytes of a file that tell whether it is a trace
+_HEAD = 1 << 16  # bytes of a file that show whether it is a trace
 _MARKS = (b'"traceEvents"', b'"ph"', b'"schemaVersion"', b'"deviceProperties"')
 
 
@@ -43,7 +43,7 @@ def distinct(targets: Sequence[Target]) -> list[Target]:
     return list(found.values())
 
 
-def named(word: str) -> list[Target]:
+def find_traces(word: str) -> list[Target]:
     """The traces of one word. Raises TraceError when there are none."""
     if word == STDIN:
         return [Target("<stdin>", None)]
@@ -75,7 +75,7 @@ def _in_folder(folder: Path) -> list[Target]:
 
 
 def _looks_like_trace(path: Path) -> bool:
-    """Told by the first bytes: JSON, plain or gzipped, with a mark of a trace; not our own copy."""
+    """By the first bytes: JSON, plain or gzipped, with a mark of a trace; not our own copy."""
     if path.name == "annotated.json.gz" and (path.parent / "report.json").exists():
         return False
     try:
@@ -94,7 +94,7 @@ def _looks_like_trace(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def held(target: Target, *, keep: bool) -> Iterator[tuple[Path | BinaryIO, Path | None]]:
+def opened(target: Target, *, keep: bool) -> Iterator[tuple[Path | BinaryIO, Path | None]]:
     """What to read, and the file to read a second time; a pipe is copied when ``keep`` is set."""
     if not target.readable_once:
         yield target.path or sys.stdin.buffer, target.path

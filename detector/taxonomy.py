@@ -11,23 +11,24 @@ from dataclasses import dataclass
 from typing import Literal
 
 Side = Literal["cpu", "gpu"]
-Severity = Literal["info", "low", "warning", "critical"]
+Severity = Literal["info", "low", "medium", "high", "critical"]
 Need = Literal["device", "host", "links", "shapes", "steps", "comm", "ranks"]
 
 NONE = "none"  # "not an anti-pattern", the class beside the patterns
 UNCLEAR = "unclear"  # a judge that gave no valid answer
 
-# Share of the judged time a finding could give back -> severity. Below the first: no finding.
+# Share of the analyzed time that a finding could save -> severity. Below the last: no finding.
 SEVERITIES: tuple[tuple[float, Severity], ...] = (
     (0.20, "critical"),
-    (0.10, "warning"),
-    (0.05, "low"),
+    (0.10, "high"),
+    (0.05, "medium"),
+    (0.03, "low"),
     (0.01, "info"),
 )
 
 
 def severity(share: float) -> Severity | None:
-    """The severity of a recoverable share in [0, 1]; None below one per cent."""
+    """The severity of the share of the analyzed time that a finding could save; None below 1 %."""
     return next((name for least, name in SEVERITIES if share >= least), None)
 
 
@@ -52,8 +53,8 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         "input-dataloader-sync",
         "cpu",
-        "Batches are made on the training thread",
-        "The data loader has no workers, so every batch is read and decoded while the model waits.",
+        "Data loading blocks training (num_workers=0)",
+        "The data loader has no workers, so the training thread reads and decodes every batch.",
         "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ while nothing computes",
         "Give the loader worker processes and keep them alive between epochs.",
         "DataLoader(dataset, num_workers=4, persistent_workers=True)",
@@ -72,10 +73,10 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         "input-main-thread-preprocessing",
         "cpu",
-        "Preprocessing runs on the training thread",
-        "Image or array work between steps is done by the thread that should feed the device.",
+        "Preprocessing on the training thread",
+        "Image or array work between steps runs on the training thread, and nothing else runs.",
         "PIL, numpy or cv2 frames, or CPU tensor ops, while the launch queue is empty",
-        "Move the work into the data loader's workers, or onto the device.",
+        "Move the work into the data loader's workers, or to the GPU.",
         "class Data(Dataset):\n    def __getitem__(self, i): return preprocess(load(i))",
         ("host",),
     ),
@@ -84,7 +85,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "cpu",
         "Host-to-device copies from pageable memory",
         "Copies from memory that is not pinned block the host until they end.",
-        "Memcpy HtoD (Pageable -> Device) and the synchronise after it; ROCm: hipMemcpyWithStream",
+        "Memcpy HtoD (Pageable -> Device), then a synchronization; ROCm: hipMemcpyWithStream",
         "Pin the batches and copy without blocking.",
         "DataLoader(..., pin_memory=True)\nx = x.to(device, non_blocking=True)",
         ("device",),
@@ -92,8 +93,8 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         "input-copy-not-overlapped",
         "gpu",
-        "Input copies run in line with compute",
-        "Pinned copies sit on the compute stream, so the device computes nothing while they run.",
+        "Input copies not overlapped with compute",
+        "Pinned copies run on the compute stream, so the GPU computes nothing meanwhile.",
         "Memcpy HtoD (Pinned -> Device) on the compute stream with no kernel beside it",
         "Prefetch the next batch on a side stream while this one computes.",
         "with torch.cuda.stream(copy_stream):\n    next_x = next(batches).to(device, "
@@ -103,48 +104,48 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         "input-tiny-copies",
         "cpu",
-        "Many small transfers where one would do",
-        "Each small host-to-device copy costs a call and a launch far beyond its bytes.",
+        "Many small host-to-device copies",
+        "Each small host-to-device copy costs a call that takes longer than its bytes.",
         "many Memcpy HtoD under 64 KB in a step",
-        "Pack the values into one tensor, or build them on the device.",
+        "Pack the values into one tensor, or create them on the GPU.",
         "packed = torch.stack(values).to(device, non_blocking=True)",
         ("device",),
     ),
     Pattern(
         "input-cpu-tensor-to-device",
         "cpu",
-        "Tensors are made on the CPU and then moved",
-        "A factory call fills a tensor on the host, and a copy moves it to the device.",
+        "Tensors created on the CPU, then copied to the GPU",
+        "A factory call fills a tensor on the host, and a copy moves it to the GPU.",
         "aten::zeros/ones/arange/randn/full, then aten::to -> aten::_to_copy -> aten::copy_",
-        "Name the device in the factory call.",
+        "Pass the device to the factory call.",
         "mask = torch.zeros(n, device=x.device)",
         ("device", "host"),
     ),
     Pattern(
         "sync-scalar-readback",
         "cpu",
-        "The host reads single values from the device",
-        "Reading one value makes the host wait until the device has drained its queue.",
-        "aten::item -> aten::_local_scalar_dense, a copy of a few bytes, a stream synchronise",
-        "Keep the value on the device and read it every N steps.",
+        "Single values read back from the GPU",
+        "Reading one value makes the host wait until the GPU has finished all queued work.",
+        "aten::item -> aten::_local_scalar_dense, a copy of a few bytes, a stream synchronization",
+        "Keep the value on the GPU and read it every N steps.",
         "total += loss.detach()\nif step % 100 == 0: log(total.item())",
         ("device", "host"),
     ),
     Pattern(
         "sync-tensor-readback",
         "cpu",
-        "Whole tensors are pulled to the host inside the step",
-        "Each copy to pageable host memory blocks until the device has computed the tensor.",
+        "Tensors copied to the host inside the step",
+        "Each copy to pageable host memory blocks the host until the GPU has computed the tensor.",
         "Memcpy DtoH (Device -> Pageable) under aten::to / aten::_to_copy",
-        "Leave the work on the device, or copy asynchronously into pinned memory.",
+        "Leave the work on the GPU, or copy asynchronously into pinned memory.",
         "buffer.copy_(x, non_blocking=True)  # buffer: pinned; read it a step later",
         ("device", "host"),
     ),
     Pattern(
         "sync-explicit",
         "cpu",
-        "Explicit device or stream synchronisation",
-        "The program itself asks the host to wait for the device.",
+        "Explicit device or stream synchronization",
+        "The program itself makes the host wait for the GPU.",
         "cudaDeviceSynchronize, cudaStreamSynchronize or hip* that no read-back explains",
         "Remove it; measure time with events.",
         "start.record(); work(); end.record()  # torch.cuda.Event(enable_timing=True)",
@@ -153,8 +154,8 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         "sync-dynamic-shape",
         "cpu",
-        "An op's output shape depends on its data",
-        "The host must wait for the device to learn how large the result is.",
+        "Data-dependent shapes force a synchronization",
+        "The host must wait for the GPU to know how large the result is.",
         "aten::nonzero, masked_select, unique or a boolean index, then a copy to the host",
         "Use masks, torch.where and static shapes.",
         "loss = torch.where(mask, loss, 0).sum() / mask.sum()",
@@ -163,9 +164,9 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         "sync-blocking-launch",
         "cpu",
-        "Every launch waits for its kernel",
-        "Host and device take turns: nothing is ever queued.",
-        "a synchronise after each launch, or launches as long as their kernels",
+        "Every kernel launch blocks",
+        "Host and GPU take turns: no work is ever queued.",
+        "a synchronization after each launch, or launches as long as their kernels",
         "Unset CUDA_LAUNCH_BLOCKING and leave anomaly mode.",
         "unset CUDA_LAUNCH_BLOCKING; torch.autograd.set_detect_anomaly(False)",
         ("device", "host", "links"),
@@ -173,7 +174,7 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         "host-launch-bound",
         "cpu",
-        "The device outruns a host that launches small kernels",
+        "GPU starved by kernel-launch overhead",
         "Kernels are so short that each ends before the host has launched the next.",
         "kernels under 10 us, each launched after the one before it ended",
         "Compile the model or capture CUDA graphs, or give each launch more work.",
@@ -183,9 +184,9 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         "host-python-overhead",
         "cpu",
-        "Python work between launches",
-        "Hooks, logging or bookkeeping keep the interpreter busy while the device idles.",
-        "Python time while the device idles, with no synchronise and no loader",
+        "Python overhead between launches",
+        "Hooks, logging or bookkeeping keep the interpreter busy while no work is launched.",
+        "Python time while the device idles, without a synchronization or a loader",
         "Hoist the work out of the step, do it every N steps, or compile.",
         "if step % 100 == 0: log(...)",
         ("host",),
@@ -193,7 +194,7 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         "host-loop-indexing",
         "cpu",
-        "A Python loop over rows or elements",
+        "Python loop over rows or elements",
         "The same few ops run once per row where one vectorised op would do.",
         "the same op group after aten::select or aten::slice, ten times or more",
         "Replace the loop by one vectorised op.",
@@ -203,8 +204,8 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         "host-gc-pause",
         "cpu",
-        "The garbage collector stops the step",
-        "Python's collector walks all objects while the device waits.",
+        "Garbage collection pauses the step",
+        "Python's garbage collector visits all objects while the step waits.",
         "a gap with almost no host events, or gc.collect",
         "Freeze the start-up objects and collect at a time of your choosing.",
         "gc.freeze(); gc.disable()\nif step % 1000 == 0: gc.collect()",
@@ -213,18 +214,18 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         "host-cpu-fallback",
         "cpu",
-        "One op of a device model runs on the CPU",
+        "Op of a GPU model runs on the CPU",
         "Data goes to the host, is computed there, and comes back.",
         "a copy to the host, a long CPU op without a kernel, a copy back",
-        "Move the op, or the buffer that holds it back, to the device.",
+        "Move the op, or the buffer that keeps it on the CPU, to the GPU.",
         "self.register_buffer('table', table)  # moves with model.to(device)",
         ("device", "host"),
     ),
     Pattern(
         "memory-alloc-churn",
         "cpu",
-        "The driver allocates memory in steady state",
-        "cudaMalloc and cudaFree stop the device; the caching allocator should make them rare.",
+        "Driver memory allocation in steady state",
+        "cudaMalloc and cudaFree stop the GPU; the caching allocator should make them rare.",
         "cudaMalloc, cudaFree or hipMalloc inside steady steps; empty_cache",
         "Keep shapes static, allow expandable segments, remove empty_cache.",
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
@@ -233,8 +234,8 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         "memory-zero-grad-fill",
         "gpu",
-        "Gradients are filled with zeros every step",
-        "One fill per parameter, where dropping the gradients costs nothing.",
+        "Gradients filled with zeros every step",
+        "One fill kernel per parameter, where setting gradients to None costs nothing.",
         "Optimizer.zero_grad over aten::zero_, one fill per parameter",
         "Set gradients to None.",
         "optimizer.zero_grad(set_to_none=True)",
@@ -243,8 +244,8 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         "memory-redundant-copy",
         "gpu",
-        "Copies that add nothing",
-        "contiguous, clone and cat move whole tensors that a view or a better layout would spare.",
+        "Redundant tensor copies",
+        "contiguous, clone and cat copy whole tensors that a view or a better layout would avoid.",
         "aten::contiguous -> clone -> copy_, CatArray kernels, Memcpy DtoD",
         "Use views, produce the right layout first, write into a preallocated tensor.",
         "torch.mm(a, b, out=buffer[:, :n])  # instead of torch.cat",
@@ -264,7 +265,7 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         "memory-dtype-churn",
         "gpu",
-        "The same tensors are cast back and forth",
+        "Repeated casts of the same tensors",
         "Casts between fp32 and a half type read and write whole tensors every step.",
         "aten::_to_copy between bf16/fp16 and fp32 with the same shape, every step",
         "Cast once and keep the parameters in bf16.",
@@ -274,7 +275,7 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         "compute-fp32-matmul",
         "gpu",
-        "Matrix work in full fp32",
+        "Matrix products in full fp32",
         "Matrix products run without tensor cores where TF32 or bf16 would do.",
         "sgemm or f32f32 simt kernels and no tensor-core kernel",
         "Allow TF32, or use autocast to bf16.",
@@ -284,8 +285,8 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         "compute-misaligned-gemm",
         "gpu",
-        "Matrix sides that tensor cores dislike",
-        "Sides that are no multiple of 8 (16 in fp8) fall to slow kernels.",
+        "GEMM dimensions not divisible by 8",
+        "Dimensions that are no multiple of 8 (16 in fp8) run on slower kernels.",
         "Input Dims not a multiple of 8; align1 or align2 kernels",
         "Pad the vocabulary or the hidden size.",
         "vocab = (vocab + 63) // 64 * 64",
@@ -294,8 +295,8 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         "compute-underfilled",
         "gpu",
-        "Grids too small for the device",
-        "Kernels start fewer blocks than the device has multiprocessors.",
+        "Kernels launch too few blocks to fill the GPU",
+        "Kernels launch fewer blocks than the GPU has multiprocessors.",
         "grids below the number of multiprocessors, many tiny matrix products",
         "Use larger batches, bmm or grouped products, split-K.",
         "out = torch.bmm(a, b)  # instead of a loop of small mm",
@@ -304,7 +305,7 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         "compute-unfused-attention",
         "gpu",
-        "Attention as separate products and softmax",
+        "Attention is not fused",
         "The score matrix is written and read several times.",
         "aten::bmm -> aten::softmax -> aten::bmm, or _scaled_dot_product_attention_math",
         "Use the fused attention op.",
@@ -314,7 +315,7 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         "compute-unfused-elementwise",
         "gpu",
-        "Chains of pointwise or norm kernels",
+        "Pointwise or norm kernels are not fused",
         "Each small op reads and writes the whole tensor again.",
         "three or more pointwise kernels in a row under one module",
         "Compile the module, or use a fused op.",
@@ -324,7 +325,7 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         "compute-single-tensor-optimizer",
         "gpu",
-        "The optimizer walks the parameters one by one",
+        "Optimizer is not fused or foreach",
         "Several small kernels per parameter instead of a few for all.",
         "Optimizer.step over _single_tensor_*; no _foreach_ or _fused_ op",
         "Use the fused or the foreach implementation.",
@@ -334,8 +335,8 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         "compute-conv-bias-batchnorm",
         "gpu",
-        "A bias that the next BatchNorm removes",
-        "The convolution adds a bias; the normalisation subtracts it again.",
+        "Convolution bias before BatchNorm",
+        "The convolution adds a bias; the normalization subtracts it again.",
         "aten::conv2d with a bias, then batch_norm",
         "Build the convolution without a bias.",
         "nn.Conv2d(cin, cout, 3, bias=False)",
@@ -344,7 +345,7 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         "compile-graph-break",
         "cpu",
-        "Graph breaks split the compiled step",
+        "Graph breaks in the compiled step",
         "Between compiled regions the step falls back to eager ops and Python.",
         "Torch-Compiled Region: k/m more than once a step",
         "Remove the break; fullgraph=True shows where it is.",
@@ -354,7 +355,7 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         "compile-recompile",
         "cpu",
-        "Compilation goes on in steady state",
+        "Recompilation in steady state",
         "New shapes or values make the compiler run again inside the step.",
         "m of k/m grows, dynamo or inductor spans, long idle",
         "Mark the dimension dynamic, or pad shapes to a few sizes.",
@@ -364,8 +365,8 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         "comm-exposed",
         "gpu",
-        "Collectives that no compute hides",
-        "The device waits for the network.",
+        "Exposed communication",
+        "The GPU waits for the network, and no compute hides it.",
         "collective kernels with little compute beside them",
         "Bucket, prefetch and overlap the collectives with compute.",
         "DistributedDataParallel(model, bucket_cap_mb=100, gradient_as_bucket_view=True)",
@@ -384,7 +385,7 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         "comm-straggler",
         "gpu",
-        "Ranks wait for a late one",
+        "Ranks wait for a straggler",
         "All ranks of a collective wait until the slowest has arrived.",
         "same group and sequence: the late rank has the shortest kernel",
         "Balance the work, or fix the late rank's input.",
@@ -395,7 +396,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "comm-unused-parameters",
         "cpu",
         "DDP searches for unused parameters every step",
-        "The search walks the autograd graph and delays the reduction.",
+        "The search traverses the autograd graph and delays the reduction.",
         "reducer::search_unused_parameters in each step",
         "Turn it off, or declare the graph static.",
         "DistributedDataParallel(model, find_unused_parameters=False, static_graph=True)",
@@ -404,7 +405,7 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         "comm-missing-no-sync",
         "gpu",
-        "Gradients are reduced on every micro-step",
+        "Gradients reduced on every micro-step",
         "With gradient accumulation only the last backward has to reduce.",
         "two or more rounds of all-reduce per optimizer step",
         "Wrap all but the last micro-step in no_sync.",
@@ -414,8 +415,8 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         "infer-autograd",
         "cpu",
-        "Inference builds the autograd graph",
-        "Graph book-keeping, or training modes, in a job that never runs backward.",
+        "Inference records the autograd graph",
+        "A graph is recorded, or layers are in training mode, in a job that never runs backward.",
         "Sequence numbers without any backward; dropout or BatchNorm training kernels",
         "Run under inference_mode and call eval().",
         "model.eval()\nwith torch.inference_mode(): y = model(x)",
@@ -424,8 +425,8 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         "infer-kv-cat",
         "gpu",
-        "The KV cache grows by cat",
-        "Every token copies the whole cache of every layer.",
+        "torch.cat appending to a growing tensor",
+        "Each append copies all that was there before: the KV cache of every layer, each token.",
         "aten::cat whose dimension grows by one, per layer and token",
         "Use a static cache.",
         'model.generation_config.cache_implementation = "static"',

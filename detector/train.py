@@ -9,14 +9,14 @@ from omegaconf import DictConfig
 
 from detector.config import CONF_DIR, checked, job, plain
 from detector.experiment.record import conducted
-from detector.output import told
+from detector.output import exit_on_error
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="train")
 def run(config: DictConfig) -> None:
     """Train what Hydra composed."""
     settings = plain("train", config)
-    with told():
+    with exit_on_error():
         this = job()
         if this.folder:
             print(f"{this.folder}: {' '.join(this.overrides)}")
@@ -28,7 +28,7 @@ def run(config: DictConfig) -> None:
 
 def main() -> None:
     """Entry point; exits 2 with one line where the data or a setting does not fit."""
-    with told():
+    with exit_on_error():
         checked("train", sys.argv[1:])
     run()
 

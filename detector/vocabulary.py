@@ -61,6 +61,7 @@ CALLS: Final[dict[str, re.Pattern[str]]] = {
         r"|^hipMemcpyWithStream$|^urQueueFinish|^urEventWait",
         "alloc": r"^(cuda|hip)(Malloc|Free|ExtMalloc|Host(Alloc|Malloc|Register|Free|Unregister))"
         r"|^cuMem(Alloc|Free|Create|Release|Map|Unmap|AddressReserve)",
+        "capture": r"^(cuda|hip)(StreamBeginCapture|StreamEndCapture|GraphInstantiate)",
         "module_load": r"^cu(Module|Library)(Load|GetFunction)|^hipModuleLoad(?!.*Launch)",
     }.items()
 }
@@ -125,12 +126,48 @@ HOST: Final[dict[str, re.Pattern[str]]] = {
         r"|_compile\.<locals>|aot_dispatch|aot_autograd|backend_compile|OutputGraph|bytecode_tracing"
         r"|symbolic_convert|compile_time_autotune|async_compile",
         "empty_cache": r"empty_cache",
-        "gc": r"gc\.collect|built-in function collect|built-in method collect",
+        "gc": r"gc\.collect|built-in function collect|built-in method collect|^Python GC"
+        r"|(?i:garbage collect)",
         "preprocess": r"(?i)(^|/)(PIL|cv2|skimage|albumentations|imageio|scipy"
         r"|torchvision/transforms)"
         r"/|built-in method numpy|numpy/.*\.py\(",
     }.items()
 }
+
+STEP_MARKER: Final = re.compile(r"^ProfilerStep#?\d*$")
+# Only there while it compiles; the rest of "compile" is in the names of run-time wrappers, too.
+COMPILES: Final = re.compile(
+    r"compile_inner|call_user_compiler|OutputGraph|symbolic_convert|dynamo_timed"
+    r"|compile_time_autotune|async_compile|bytecode_tracing"
+)
+# Image, audio, video, text and array work on the host; only where nothing is launched inside.
+PREPROCESSES: Final = re.compile(
+    r"(?i)(^|/)(PIL|cv2|skimage|albumentations|imageio|scipy|librosa|soundfile|decord|av|pandas"
+    r"|tokenizers|sentencepiece|tiktoken)/|torchvision/transforms|torchaudio/|(^|[/ _])numpy[/.]"
+    r"|numpy\.|\bav\.(video|audio|container)|(image|video|audio|feature|text)_"
+    r"(transforms?|process\w*|extraction\w*|utils)(_\w+)?\.py\("
+    r"|tokenization_\w+\.py\(|\): _?(pre|post)process(_\w+)?$"
+)
+# Ops that only move a tensor, as a program calls them and as they call each other.
+MOVES: Final = re.compile(r"^aten::(to|_to_copy|copy_|cuda|_pin_memory|pin_memory)$")
+COPIES_ONLY: Final = re.compile(
+    r"^aten::(copy_|clone|contiguous|cat|_cat|stack|hstack|vstack|concat|repeat|reshape"
+    r"|repeat_interleave|tile|narrow_copy)$"
+)
+READS_BACK: Final = re.compile(
+    r"^aten::(item|_local_scalar_dense|is_nonzero|equal|allclose|to|_to_copy|copy_|cpu|tolist"
+    r"|__bool__)$"
+)
+# Kernels that a compiler has fused.
+FUSED_KERNEL: Final = re.compile(r"^triton_|fused")
+# The main thread's wait for the backward engine.
+WAITS_FOR_BACKWARD: Final = re.compile(r"run_backward")
+# Ranges that torch itself annotates; any other annotation is the program's own.
+TORCH_ANNOTATION: Final = re.compile(
+    r"^(Optimizer\.|DistributedDataParallel|FSDP|FullyShardedDataParallel|torch\.|nccl:|gloo:|mpi:"
+    r"|ucc:|c10d::|ProfilerStep|PyTorch Profiler|enumerate\(DataLoader\)|## Call|Torch-Compiled"
+    r"|CompiledFunction|DataParallel|TorchDynamo|Pregraph|record_param_comms)"
+)
 
 # The forward pass's calls of compiled code, in new and old versions: the first that a trace has.
 COMPILED_CALLS: Final = tuple(

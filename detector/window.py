@@ -1,9 +1,9 @@
-"""Judged time and the windows that tile it.
+"""Analyzed time and the windows that tile it.
 
-Judged is the steady state: the marked steps without warm-up, else the iterations that the
+Analyzed is the steady state: the marked steps without warm-up, else the iterations that the
 optimizer's steps close, else regular bursts of work, else the whole span without the profiler's
-own tail. A device that lags behind the host is judged to the end of what the steps launched. A
-window is a fixed cut of the judged time, with a wide one around it for context.
+own tail. A device that lags behind the host is analyzed to the end of what the steps launched. A
+window is a fixed cut of the analyzed time, with a wide one around it for context.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MOST: Final = 0.8  # ... at least so many of the bursts' periods
 
 @dataclass(frozen=True)
 class Judged:
-    """The time that is judged, ns. ``steps`` are the steady ones; ``warmup`` are left out."""
+    """The time that is analyzed, ns. ``steps`` are the steady ones; ``warmup`` are left out."""
 
     start: int
     end: int
@@ -48,7 +48,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Window:
-    """A cut of the judged time, ns; ``step`` indexes ``Judged.steps``; outer is its context."""
+    """A cut of the analyzed time, ns; ``step`` indexes ``Judged.steps``; outer is its context."""
 
     start: int
     end: int
@@ -57,34 +57,34 @@ class Window:
     outer_end: int
 
 
-# -- judged time ---------------------------------------------------------------------------------
+# -- analyzed time ---------------------------------------------------------------------------------
 
 
 def judge_time(trace: Trace) -> Judged:
-    """The steady state of a trace, and in plain words what stands against judging it.
+    """The steady state of a trace, and in plain words what stands against analyzing it.
 
     Raises TraceError where its events lie more than ``LONGEST_SPAN`` apart.
     """
     _check_span(trace)
     activity = Activity(trace)
-    warnings = [] if activity.has_device else ["no device records"]
+    warnings = [] if activity.has_device else ["device activity unavailable"]
     steps = _disjoint(trace.steps)
     if steps:
         return _by_markers(activity, steps, warnings)
     start, end = _work_span(trace)
-    begin = _first_launch(trace, start)
+    begin = _loop_begins(activity, start)
     if begin - start > SET_UP * (end - start):
-        warnings.append("set-up before the first launch is not judged")
+        warnings.append("not analyzed: set-up before the first launch")
         start = begin
     start = _after_stall(activity, start, end, warnings)
     if updates := _updates(activity, start, end):
-        warnings.append("no step markers: judged by the optimizer's steps")
+        warnings.append("no step markers: optimizer steps are taken for steps")
         return _steady(activity, updates, end, "updates", warnings)
     if bursts := _bursts(trace, start, end):
-        warnings.append("no step markers: judged by bursts of activity")
+        warnings.append("no step markers: bursts of activity are taken for steps")
         return _steady(activity, bursts, end, "bursts", warnings)
-    warnings.append("no step markers and no regular bursts: judged as a whole")
-    warnings.append("no steady state: what only warms up is judged, too, and findings may be of it")
+    warnings.append("no step markers and no regular bursts: analyzed as a whole")
+    warnings.append("warm-up could not be separated; findings may be warm-up effects")
     return Judged(start, end, (), "whole", tuple(warnings))
 
 
@@ -118,7 +118,7 @@ def _by_markers(activity: Activity, steps: tuple[Step, ...], warnings: list[str]
     start = _after_stall(activity, steady[0].start, end, warnings)
     steady = tuple(step for step in steady if step.end > start) or (last,)
     if len(steady) < 2:
-        warnings.append("fewer than two steps: no steady state")
+        warnings.append("fewer than two steps: warm-up could not be separated")
     start = max(start, steady[0].start)
     return Judged(start, end, steady, "markers", tuple(warnings), warmup)
 
@@ -141,7 +141,7 @@ def _after_stall(activity: Activity, start: int, end: int, warnings: list[str]) 
     begin = int(stalled.end[most].max(initial=start))
     if begin - start <= SET_UP * (end - start):
         return start
-    warnings.append("not judged: the start, where the device waits for set-up or unrecorded work")
+    warnings.append("not analyzed: the start, where the GPU waits for set-up or unrecorded work")
     return begin
 
 
@@ -163,6 +163,12 @@ def _work_span(trace: Trace) -> tuple[int, int]:
     if not work.any():
         return 0, 0
     return int(trace.start[work].min()), int(trace.end[work].max())
+
+
+def _loop_begins(activity: Activity, start: int) -> int:
+    """Where the device first gets work, or, if earlier, the loader is first asked for a batch."""
+    loader = activity.trace.start[activity.loader_rows]
+    return min(_first_launch(activity.trace, start), max(start, int(loader.min(initial=2**62))))
 
 
 def _first_launch(trace: Trace, start: int) -> int:
@@ -292,7 +298,7 @@ def _lag(judged: Judged) -> list[int]:
 
 
 def by_time(judged: Judged, count: int = 64) -> tuple[Window, ...]:
-    """Equal windows over the judged time; context are ``NEIGHBOURS`` windows on either side.
+    """Equal windows over the analyzed time; context are ``NEIGHBOURS`` windows on either side.
 
     Raises ValueError where ``count`` is not positive.
     """
@@ -338,7 +344,7 @@ class ByStep:
         _check_positive("fallback", self.fallback)
 
     def __call__(self, judged: Judged) -> tuple[Window, ...]:
-        """The windows of this judged time."""
+        """The windows of this analyzed time."""
         if len(judged.steps) < 2:
             return by_time(judged, self.fallback)
         return by_step(judged, self.parts)
@@ -354,5 +360,5 @@ class ByTime:
         _check_positive("count", self.count)
 
     def __call__(self, judged: Judged) -> tuple[Window, ...]:
-        """The windows of this judged time."""
+        """The windows of this analyzed time."""
         return by_time(judged, self.count)

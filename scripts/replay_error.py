@@ -5,7 +5,8 @@
 Nothing is edited. `exact` keeps each event's own gap, latency and delay: every time must come out
 to the ns. `typical` keeps only the host's own times and gaps and the durations on the device, and
 takes one latency, one gap between kernels and one delay after a wait for the whole trace: the error
-of its makespan and of its steps is what the dependencies cannot explain. Traces without launches
+of its makespan and of its steps is what the dependencies cannot explain. Threads that only watch,
+and whose frames are as long as the recording, do not count. Traces without launches
 have no dependencies between host and device; they are named and left out.
 
 Exit 1 where a bar is missed: exact to the ns; typical makespan within 1 % in the median and within
@@ -70,7 +71,7 @@ def errors_of(name: str, trace: Trace) -> Errors:
     exact = graph.replay()
     replayed = time.process_time()
     typical = Graph(trace, typical=True).replay()
-    timed = exact.timed
+    timed = graph.program
     recorded = _makespan(trace.start[timed], trace.end[timed])
     return Errors(
         name,

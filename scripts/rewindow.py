@@ -30,7 +30,7 @@ from dataset.publish import Row, publish  # noqa: E402
 from dataset.splits import SCHEMES  # noqa: E402
 from dataset.tables import tables  # noqa: E402
 from detector.errors import DetectorError  # noqa: E402
-from detector.output import told  # noqa: E402
+from detector.output import exit_on_error  # noqa: E402
 from detector.window import ByStep  # noqa: E402
 
 
@@ -117,7 +117,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--evidence", action="store_true", help="gather the evidence anew, too")
     parser.add_argument("--workers", type=int, default=2, help="processes (default: 2)")
     given = parser.parse_args(words)
-    with told(LabelError, ValueError):
+    with exit_on_error(LabelError, ValueError):
         made = rewindow(
             given.folder,
             given.out,

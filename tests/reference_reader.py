@@ -138,11 +138,11 @@ def _device_numbers(rows: list[Row]) -> None:
 
 def _link(rows: list[Row]) -> None:
     _parents(rows)
-    calls: dict[int, list[int]] = {}
+    calls: dict[tuple[str, int], list[int]] = {}
     ops: dict[int, int] = {}
     for i, row in enumerate(rows):
-        if row["cat"] in CALLS and row["correlation"] > 0:
-            calls.setdefault(row["correlation"], []).append(i)
+        if row["cat"] in CALLS:
+            calls.setdefault(_key(row), []).append(i)
         if row["cat"] == Cat.CPU_OP and row["external_id"] > 0:
             ops.setdefault(row["external_id"], i)
     for row in rows:
@@ -156,8 +156,14 @@ def _link(rows: list[Row]) -> None:
                 row["op"] = _around(i if row["cat"] in CALLS else row["launch"], rows, ops)
 
 
-def _launch(row: Row, calls: dict[int, list[int]], rows: list[Row]) -> int:
-    found = calls.get(row["correlation"], [])
+def _key(row: Row) -> tuple[str, int]:
+    if row["correlation"] > 0:
+        return "correlation", row["correlation"]
+    return "external_id", row["external_id"]
+
+
+def _launch(row: Row, calls: dict[tuple[str, int], list[int]], rows: list[Row]) -> int:
+    found = calls.get(_key(row), []) if _key(row)[1] > 0 else []
     before = [i for i in found if rows[i]["start"] <= row["start"]]
     return before[-1] if before else found[0] if found else -1
 

@@ -9,6 +9,8 @@ from detector.report import (
     CoverageInfo,
     Finding,
     Fix,
+    LedgerPlace,
+    LedgerRow,
     NotChecked,
     Report,
     SourceInfo,
@@ -26,7 +28,7 @@ STEP = 103_250.0  # µs
 
 def _finding(pattern: str, number: int, share: float, severity: str, **more: object) -> Finding:
     row = BY_ID[pattern]
-    judged = 4 * STEP
+    analyzed = 4 * STEP
     at = [ZERO + 60_000 + i * STEP + number * 20_000 for i in range(4)]
     occurrences = [{"start_us": t, "end_us": t + share * STEP} for t in at]
     values = {
@@ -39,8 +41,10 @@ def _finding(pattern: str, number: int, share: float, severity: str, **more: obj
         "score": 0.97,
         "confidence": 0.93,
         "severity": severity,
-        "recoverable_us": share * judged,
+        "estimated_savings_us": share * analyzed,
+        "savings_range_us": (share * analyzed, share * analyzed),
         "share": share,
+        "assumes": "nobody needs the value now",
         "occurrences": 4,
         "evidence": {"occurrences": occurrences},
         "explanation": row.what,
@@ -50,6 +54,12 @@ def _finding(pattern: str, number: int, share: float, severity: str, **more: obj
     return Finding(**{**values, **more})  # type: ignore[arg-type]
 
 
+def _cause(cause: str, label: str, group: str, share: float, *where: LedgerPlace) -> LedgerRow:
+    return LedgerRow(cause, label, group, share * 4 * STEP, share, where)
+
+
+_METRICS = LedgerPlace("RunningMean.update", "/home/user/project/metrics/running.py", 7)
+_FORWARD = LedgerPlace("forward", "/home/user/project/models/layers.py", 95, 52_000.0)
 _READBACK = _finding("sync-scalar-readback", 1, 0.213, "critical")
 TYPICAL = Report(
     tool=Tool("0.1.0", "lightgbm 1", "embedded 1", "1", {"window": {"parts": 8}}),
@@ -70,7 +80,30 @@ TYPICAL = Report(
         ),
         CoverageInfo(0.998, {"number that is not finite": 3}, {}, 0.97, 0.9),
     ),
-    summary=Summary(4 * STEP, 0.612, 0.041, 0.0, 0.388, 0.27 * 4 * STEP),
+    summary=Summary(4 * STEP, 560_100.0, 0.612, 0.041, 0.012, 0.388, 0.27 * 4 * STEP),
+    ledger=(
+        _cause("compute", "GPU busy: compute", "busy", 0.557,
+               LedgerPlace("void at::native::vectorized_elementwise_kernel<4, at::native::"
+                           "CUDAFunctor_add<float>, std::array<char*, 3ul> >(int, float)")),
+        _cause("framework", "host: framework Python", "host", 0.126, _FORWARD),
+        _cause("sync-scalar", "host: waits for a single value", "host", 0.113, _METRICS),
+        _cause("nothing", "unexplained: no host event recorded", "unexplained", 0.061),
+        _cause("copy", "exposed copy", "exposed", 0.041, LedgerPlace("Memcpy HtoD")),
+        _cause("queue", "between queued kernels", "device", 0.034),
+        _cause("call", "host: launch and other runtime calls", "host", 0.025,
+               LedgerPlace("cudaLaunchKernel")),
+        _cause("device-stall", "unexplained: work was launched and did not begin", "unexplained",
+               0.013),
+        _cause("rank-wait", "exposed communication: waiting for other ranks", "exposed", 0.012),
+        _cause("python", "host: Python of the program", "host", 0.006),
+        _cause("dispatch", "host: op dispatch", "host", 0.005),
+        _cause("latency", "launch latency", "device", 0.005),
+        _cause("fill", "GPU busy: fill", "busy", 0.002),
+    ),
+    unexplained=(
+        _cause("framework", "host: framework Python", "host", 0.126, _FORWARD),
+        _cause("nothing", "unexplained: no host event recorded", "unexplained", 0.061),
+    ),
     windows=tuple(
         WindowScore(
             ZERO + 60_000 + i * STEP / 8,
@@ -88,12 +121,14 @@ TYPICAL = Report(
             evidence={
                 **_READBACK.evidence,
                 "host waits in aten::item": {"value": 0.82, "unit": "share", "rest": 0.01},
-                "synchronising calls": {"value": 12.0, "unit": "count", "rest": 0.0},
+                "synchronizing calls": {"value": 12.0, "unit": "count", "rest": 0.0},
                 "mean wait": {"value": 82113.2, "unit": "us", "rest": None},
-                "drivers": ["sync_share", "item_count"],
-                "device_idle_share": 0.38,
+                "kernels": {"value": 310.0, "unit": "count", "rest": 612.0},
+                "top_features": ["host synchronizes", "reads of single values"],
+                "gpu_idle_share": 0.38,
                 "copied_bytes": 48,
             },
+            savings_range_us=(0.148 * 4 * STEP, 0.231 * 4 * STEP),
             fix=replace(
                 _READBACK.fix,
                 where=(
@@ -103,10 +138,18 @@ TYPICAL = Report(
                 ),
             ),
         ),
-        _finding("memory-zero-grad-fill", 2, 0.057, "low", confidence=0.71),
+        _finding("memory-zero-grad-fill", 2, 0.057, "medium", confidence=0.71,
+                 assumes="gradients set to None cost nothing"),
         replace(_finding("host-gc-pause", 3, 0.021, "info"), pattern="unclear", confidence=0.3,
                  explanation="", fix=Fix(), steps=(2,), occurrences=1, evidence={},
-                recoverable_us=0.0, share=0.0),
+                estimated_savings_us=0.0, savings_range_us=(0.0, 0.0), share=0.0, assumes=""),
+    ),
+    leads=(
+        _finding("host-python-overhead", 4, 0.048, "low", confidence=0.34, kind="opportunity",
+                 fix=Fix("", "", (SourceLine("/home/user/project/models/layers.py", 95,
+                                             "forward"),))),
+        _finding("compute-unfused-elementwise", 5, 0.031, "low", confidence=0.22,
+                 kind="opportunity"),
     ),
     not_checked=(
         NotChecked("comm-straggler", "one rank only"),
@@ -114,22 +157,47 @@ TYPICAL = Report(
             "compute-misaligned-gemm", "infer-kv-cat", "memory-dtype-churn",
             "compute-underfilled", "compute-unfused-attention")),
     ),
-    warnings=("the first of 5 steps compiles and is judged apart",),
+    warnings=("the first of 5 steps compiles; it is left out",),
 )  # fmt: skip
 
-CLEAN = replace(TYPICAL, findings=(), summary=replace(TYPICAL.summary, recoverable_us=0.0))
+CLEAN = replace(
+    TYPICAL,
+    findings=(),
+    leads=(),
+    unexplained=(),
+    summary=replace(TYPICAL.summary, estimated_savings_us=0.0),
+)
+
+NOT_ANALYZABLE = replace(
+    CLEAN,
+    analyzable=False,
+    why_not="The GPU's records are missing for 83 % of the time",
+    record_instead="Record a few steps with a larger profiler buffer, after warm-up steps",
+    # what a careless stage might leave behind: none of it may be shown
+    findings=TYPICAL.findings,
+    leads=TYPICAL.leads,
+    unexplained=TYPICAL.unexplained,
+)
 
 CPU_ONLY = replace(
     CLEAN,
     source=replace(TYPICAL.source, kernels=0, devices=(), rank=None, steps=()),
-    summary=Summary(400_000.0, 0.9, 0.0, 0.0, 0.1, 0.0),
+    summary=Summary(400_000.0, 560_100.0, 0.553, 0.0, 0.0, 0.447, 0.0),
+    ledger=(
+        LedgerRow("cpu-compute", "CPU busy: compute", "busy", 221_200.0, 0.553,
+                  (LedgerPlace("aten::convolution"),)),
+        LedgerRow("loader", "host: data loader", "host", 126_000.0, 0.315,
+                  (LedgerPlace("decode_picture", "data.py", 109, 126_000.0),)),
+        LedgerRow("framework", "host: framework Python", "host", 51_200.0, 0.128, (_FORWARD,)),
+        LedgerRow("nothing", "unexplained: no host event recorded", "unexplained", 1_600.0, 0.004),
+    ),
     not_checked=tuple(
         NotChecked(p.id, "the trace has no device records")
         for p in BY_ID.values()
         if "device" in p.needs
     ),
-    warnings=("no step is marked: bursts of work are taken for steps",),
-)
+    warnings=("no step markers: bursts of activity are taken for steps",),
+)  # fmt: skip
 
 # Every text that a trace or a language model can put into a report, hostile in each format's way.
 EVIL = (
@@ -148,12 +216,16 @@ HOSTILE = replace(
         steps=tuple(replace(s, name=EVIL) for s in TYPICAL.source.steps),
         coverage=CoverageInfo(0.5, {EVIL: 1}, {EVIL: 2}, 0.1, 0.1),
     ),
+    ledger=(LedgerRow(EVIL, EVIL, EVIL, 1.0, 1.0, (LedgerPlace(EVIL, EVIL, 3, 1.0),)),),
+    unexplained=(LedgerRow(EVIL, EVIL, "host", 1.0, 1.0, (LedgerPlace(EVIL, EVIL, 3, 1.0),)),),
+    leads=(replace(TYPICAL.leads[0], pattern=EVIL, fix=Fix("", "", (SourceLine(EVIL, 1, EVIL),))),),
     findings=(
         replace(
             TYPICAL.findings[0],
             id=EVIL,
             pattern=EVIL,
             explanation=EVIL,
+            assumes=EVIL,
             fix=Fix(EVIL, EVIL, (SourceLine(EVIL, 1, EVIL),)),
             evidence={EVIL: EVIL, EVIL + "2": {"value": EVIL, "unit": EVIL, "rest": EVIL}},
             candidates=(Candidate(EVIL, 0.5),),
@@ -162,3 +234,4 @@ HOSTILE = replace(
     not_checked=(NotChecked(EVIL, EVIL),),
     warnings=(EVIL,),
 )
+HOSTILE_NOT_ANALYZABLE = replace(HOSTILE, analyzable=False, why_not=EVIL, record_instead=EVIL)

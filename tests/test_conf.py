@@ -126,15 +126,15 @@ def test_what_is_built_gets_plain_values_and_extra_arguments(tmp_path):
 
 
 WRONG = {
-    "windw=steps": "no setting 'windw' (did you mean 'window'?)",
+    "windw=steps": "invalid override: no key 'windw' (did you mean 'window'?)",
     "window=tim": "no option window=tim: there are steps, time",
-    "window.prts=3": "no setting 'window.prts' (did you mean 'window.parts'?)",
+    "window.prts=3": "invalid override: no key 'window.prts' (did you mean 'window.parts'?)",
     "window.parts=many": "window.parts must be a whole number, not 'many'",
     "window.parts=2.5": "window.parts must be a whole number, not 2.5",
     "window.parts=true": "window.parts must be a whole number, not True",
-    "report.min_share=small": "report.min_share must be a number, not 'small'",
+    "report.lead=small": "report.lead must be a number, not 'small'",
     "window.parts=1,2": "'window.parts' has several values: give one",
-    "window.parts=[1": "'window.parts=[1' is no setting: write key=value",
+    "window.parts=[1": "invalid override 'window.parts=[1': write key=value",
     "judge={a:1}": "judge takes the name of an option: ",
     "judge=openai": "judge.base_url must be set: add judge.base_url=VALUE",
 }
@@ -176,7 +176,7 @@ def test_a_folder_of_settings_may_have_any_name(tmp_path):
 
 
 def test_a_whole_number_may_stand_for_a_number_and_null_for_anything():
-    assert compose("scan", ["report.min_share=1"]).values["report"]["min_share"] == 1
+    assert compose("scan", ["report.lead=1"]).values["report"]["lead"] == 1
     assert compose("scan", ["window.parts=null"]).values["window"]["parts"] is None
 
 

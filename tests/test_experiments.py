@@ -278,7 +278,7 @@ def refused(run: subprocess.CompletedProcess) -> str:
 @pytest.mark.parametrize("module", ENTRIES)
 def test_an_unknown_setting_is_one_line_that_names_the_key(module: str, tmp_path: Path) -> None:
     line = refused(python(module, "wrkers=1", folder=tmp_path))
-    assert line.startswith("error: no setting 'wrkers'")
+    assert line.startswith("error: invalid override: no key 'wrkers'")
     assert not list(tmp_path.iterdir())
 
 

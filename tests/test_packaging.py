@@ -17,6 +17,7 @@ import detector
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPILER = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
+COMPILED = ("detector/kineto/_scan.", "detector/replay/_solve.")
 EXAMPLE = ROOT / "examples" / "train_image_classifier.json.gz"
 
 
@@ -40,7 +41,7 @@ def build(checkout: Path, folder: Path, env: dict[str, str]) -> Path:
 
 
 def is_binary(name: str) -> bool:
-    return name.startswith("detector/kineto/_scan.") and name.endswith((".so", ".pyd"))
+    return name.startswith(COMPILED) and name.endswith((".so", ".pyd"))
 
 
 def files(folder: Path, pattern: str) -> set[str]:
@@ -62,8 +63,9 @@ def test_the_wheel_holds_the_product_and_nothing_else(wheel: Path) -> None:
 
 
 @pytest.mark.skipif(COMPILER is None, reason="no C compiler here")
-def test_the_wheel_holds_the_compiled_scanner(wheel: Path) -> None:
-    assert sum(map(is_binary, zipfile.ZipFile(wheel).namelist())) == 1
+def test_the_wheel_holds_the_compiled_loops(wheel: Path) -> None:
+    built = list(filter(is_binary, zipfile.ZipFile(wheel).namelist()))
+    assert sorted(name.split(".")[0] + "." for name in built) == sorted(COMPILED)
 
 
 def test_without_a_compiler_the_wheel_is_pure_python(
@@ -72,10 +74,10 @@ def test_without_a_compiler_the_wheel_is_pure_python(
     built = build(checkout, tmp_path / "wheel", plain_env | {"CC": "no-such-compiler"})
     inside = zipfile.ZipFile(built).namelist()
     assert not any(map(is_binary, inside))
-    assert "detector/kineto/scanner.py" in inside
+    assert {"detector/kineto/scanner.py", "detector/replay/solve.py"} <= set(inside)
 
 
-def test_the_source_distribution_holds_the_scanner_s_source(
+def test_the_source_distribution_holds_the_compiled_loops_sources(
     checkout: Path, tmp_path: Path, plain_env: dict[str, str]
 ) -> None:
     code = "import sys; from setuptools import build_meta as b; b.build_sdist(sys.argv[1])"
@@ -83,7 +85,7 @@ def test_the_source_distribution_holds_the_scanner_s_source(
     (built,) = (tmp_path / "sdist").iterdir()
     with tarfile.open(built) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert names >= {"detector/kineto/_scan.c", "detector/kineto/_scan.pyi"}
+    assert names >= {f"{name}{suffix}" for name in COMPILED for suffix in ("c", "pyi")}
 
 
 def test_an_installed_wheel_scans_from_an_empty_folder(

@@ -1,4 +1,4 @@
-"""What mending each pattern could give back of a window, by the claims of ``cost``.
+"""What repairing each pattern could save of a window, by the claims of ``cost``.
 
 A claim is computed from the trace's events alone: no label, marker or file name enters it,
 and no claim decides what is labelled, healthy or unknown.
@@ -36,7 +36,7 @@ SCALES: Final[dict[str, Callable[[Activity], float]]] = {
 
 
 def recoverable(pattern: str) -> Ratio:
-    """The share of the window that a pattern could give back."""
+    """The share of the window that a pattern's repair could save."""
     return Ratio(Product(Scale(f"weight:{pattern}"), Covered(f"claim:{pattern}")), LENGTH)
 
 
@@ -53,7 +53,7 @@ FEATURES: Final = tuple(
     Feature(
         name,
         "share",
-        f'what mending "{pattern.title}" could give back',
+        f'what repairing "{pattern.title}" could save here',
         recoverable(pattern.id),
         need(pattern),
     )

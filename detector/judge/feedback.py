@@ -149,11 +149,8 @@ def advise(evidence: Evidence, pattern: str) -> str:
 
 
 def _fact(row: EvidenceRow) -> str:
-    told = f"{row.label} {number(row.value, row)}"
-    if row.rest is None:
-        return told
-    like = "as much time of " if row.unit == "count" else ""
-    return f"{told} ({number(row.rest, row)} in {like}the rest)"
+    value = f"{row.label} {number(row.value, row)}"
+    return value if row.rest is None else f"{value} (baseline {number(row.rest, row)})"
 
 
 def _name(evidence: Evidence, pattern: str) -> str:

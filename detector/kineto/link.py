@@ -24,25 +24,32 @@ def launches(c: Columns) -> Int32:
     """Row of the runtime or driver call with the same correlation; -1 where there is none.
 
     CUDA and HIP graphs give many kernels one call. Where several calls share a correlation it is
-    the last that began before the device event, else the first.
+    the last that began before the device event, else the first. Some ROCm files have no
+    correlations: there call and device event carry the same ``External id``.
     """
     launch = np.full(len(c["start"]), -1, np.int32)
-    has = c["correlation"] > 0
+    correlated = c["correlation"] > 0
+    _join(c, launch, c["correlation"], correlated)
+    _join(c, launch, c["external_id"], ~correlated & (c["external_id"] > 0))
+    return launch
+
+
+def _join(c: Columns, launch: Int32, key: Int64, has: Bool) -> None:
+    """Fill in the calls of device events with the same key, among the rows that ``has`` names."""
     calls = np.flatnonzero(_IS_CALL[c["cat"]] & has)
     rows = np.flatnonzero(_IS_LINKED[c["cat"]] & has)
     if not len(calls) or not len(rows):
-        return launch
-    ids = c["correlation"][calls]
+        return
+    ids = key[calls]
     order = np.argsort(ids, kind="stable")  # within an id by start, as the rows are
     ids, calls = ids[order], calls[order]
-    wanted = c["correlation"][rows]
+    wanted = key[rows]
     first = np.searchsorted(ids, wanted, side="left")
     last = np.searchsorted(ids, wanted, side="right") - 1
     found = last >= first
     rows, first, last = rows[found], first[found], last[found]
     pick = _latest_before(c["start"][calls], c["start"][rows], first, last)
     launch[rows] = calls[pick]
-    return launch
 
 
 def _latest_before(starts: Int64, when: Int64, first: Int64, last: Int64) -> Int64:

@@ -3,39 +3,51 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from html import escape
 
-from detector.render import wording
+from detector.render import ledger, wording
+from detector.render.clean import LONGEST_NAME, clean, clean_lines
+from detector.render.units import duration, percent, plural
 from detector.report import Finding, Report
-from detector.taxonomy import BY_ID
+from detector.taxonomy import BY_ID, UNCLEAR
 
 _MARKS = re.compile(r"([\\`*_\[\]#|~])")
 _ADDRESS = re.compile(r"(?i)\b(https?|ftp|www|mailto)(?=[:.])")
-_ICONS = {"critical": "🔴", "warning": "🟠", "low": "🔵", "info": "⚪"}
+_ICONS = {"critical": "🔴", "high": "🟠", "medium": "🟡", "low": "🔵", "info": "⚪"}
 
 
 def render(report: Report) -> str:
-    """One trace: heading, where the time went, warnings, findings by cost, what was not checked."""
+    """One trace: what was read, the verdict, where the time went, findings by savings, the rest."""
     lines = [f"## {_text(report.source.path)}", "", _text(wording.facts(report)) + "  "]
     lines += [_text(line) + "  " for line in (wording.extent(report), *wording.coverage(report))]
-    lines += ["", *_budget(report)]
-    lines += ["", *(f"> ⚠ {_text(warning, 2000)}  " for warning in report.warnings)]
-    lines += ["", f"**{_text(wording.verdict(report))}**", ""]
-    findings = wording.by_cost(report)
-    if findings:
-        lines += _table(findings)
+    lines += ["", f"**{_text(wording.verdict(report), 700)}**"]
+    lines += ["", _text(wording.record_instead(report), 1100)]
+    lines += ["", *_ledger(report)]
+    lines += ["", *(f"> ⚠ {_text(warning, 2000)}  " for warning in report.warnings), ""]
+    findings = wording.findings(report)
+    lines += _table(findings) if findings else []
     for number, finding in enumerate(findings, 1):
         lines += ["", *_details(report, finding, number)]
-    if report.not_checked:
-        lines += ["", f"Not checked ({wording.plural(len(report.not_checked), 'pattern')}):", ""]
-        groups = wording.not_checked(report.not_checked)
-        lines += [f"- {_text(cause)}: {_text(ids)}" for cause, ids in groups]
+    lines += _list(f"{wording.LEADS}:", [_lead(*lead) for lead in wording.leads(report)])
+    lost = [_text(line, 400) for line in wording.unexplained(report)]
+    lines += _list(f"{wording.UNEXPLAINED}:", lost)
+    blind = [f"{_text(cause)}: {_text(ids)}" for cause, ids in wording.not_checked(report)]
+    lines += _list(f"Not checked ({plural(len(report.not_checked), 'pattern')}):", blind)
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
 
 
-def _text(text: str, limit: int = wording.LONGEST_NAME) -> str:
+def _list(heading: str, items: Sequence[str]) -> list[str]:
+    return ["", heading, "", *(f"- {item}" for item in items)] if items else []
+
+
+def _lead(what: str, pattern: str, rest: str) -> str:
+    return f"{_text(what)} {_code(pattern)}: {_text(rest, 400)}"
+
+
+def _text(text: str, limit: int = LONGEST_NAME) -> str:
     """Plain text: every character with a meaning in Markdown or HTML is escaped."""
-    return _tame(_MARKS.sub(r"\\\1", escape(wording.clean(text, limit), quote=False)))
+    return _tame(_MARKS.sub(r"\\\1", escape(clean(text, limit), quote=False)))
 
 
 def _tame(text: str) -> str:
@@ -45,43 +57,54 @@ def _tame(text: str) -> str:
 
 def _code(text: str) -> str:
     """A span of code; a backtick inside cannot end it."""
-    return "`" + wording.clean(text).replace("`", "'").replace("|", "¦") + "`"
+    return "`" + clean(text).replace("`", "'").replace("|", "¦") + "`"
 
 
-def _budget(report: Report) -> list[str]:
-    rows = ["| where the judged time went | share | time |", "|---|---:|---:|"]
-    rows += [
-        f"| {what} | {wording.percent(share)} | {wording.duration(us)} |"
-        for what, share, us in wording.budget(report)
-    ]
-    no_device = "This trace shows no device, so the host itself is judged."
-    return rows if wording.has_device(report) else [*rows, "", no_device]
+def _ledger(report: Report) -> list[str]:
+    if not report.ledger:
+        return []
+    rows = [f"| {wording.LEDGER.lower()} | share | time | most in |", "|---|---:|---:|---|"]
+    for line in ledger.lines(report):
+        label = f"&emsp;{_text(line.label)}" if line.is_cause else f"**{_text(line.label)}**"
+        where = _code(line.place) if line.place else ""
+        rows.append(f"| {label} | {percent(line.share)} | {duration(line.us)} | {where} |")
+    share, us = sum(r.share for r in report.ledger), sum(r.us for r in report.ledger)
+    return [*rows, f"| **analyzed time** | {percent(share)} | {duration(us)} | |"]
 
 
 def _table(findings: list[Finding]) -> list[str]:
-    rows = ["| # | severity | finding | gives back | confidence |", "|---:|---|---|---:|---:|"]
+    rows = [
+        "| # | severity | finding | kind | saves | confidence |",
+        "|---:|---|---|---|---:|---:|",
+    ]
     for number, f in enumerate(findings, 1):
         what = f"{_text(wording.title(f))} {_code(f.pattern)}"
         severity = f"{_ICONS[f.severity]} {wording.grade(f)}"
-        rows.append(f"| {number} | {severity} | {what} | {wording.gain(f)} | {f.confidence:.2f} |")
+        sure = f"{f.confidence:.2f}"
+        kind = "–" if f.pattern == UNCLEAR else f.kind
+        row = (str(number), severity, what, kind, wording.savings(f), sure)
+        rows.append(f"| {' | '.join(row)} |")
     return rows
 
 
 def _details(report: Report, finding: Finding, number: int) -> list[str]:
     # inside a line of HTML only HTML's own escapes count
-    plain = escape(wording.clean(wording.title(finding)))
+    plain = escape(clean(wording.title(finding)))
     title = _tame(_MARKS.sub(lambda m: m[0] if m[0] == "#" else f"&#{ord(m[0])};", plain))
     open_ = " open" if number == 1 else ""
+    saved = wording.savings(finding), wording.savings_range(finding)
     lines = [
         f"<details{open_}><summary>{number}. {title}</summary>",
         "",
+        f"- **saves**: {_text('; '.join(filter(None, saved)))}",
+        f"- **kind**: {_text(wording.nature(report, finding))}",
         f"- **when**: {_text(wording.when(report, finding), 400)}",
     ]
-    lines += [f"- **where**: {_code(wording.place(line))}" for line in finding.fix.where[:4]]
+    lines += [f"- **where**: {_code(wording.source_line(x))}" for x in finding.fix.where[:4]]
     if finding.explanation:
         lines.append(f"- **why**: {_text(finding.explanation, 2000)}")
-    if told := wording.drivers(finding):
-        lines.append(f"- **looked at**: {_text(told, 600)}")
+    if features := wording.top_features(finding):
+        lines.append(f"- **top features**: {_text(features, 600)}")
     if finding.pattern not in BY_ID and finding.candidates:
         lines.append(f"- **perhaps**: {_text(wording.candidates(finding), 400)}")
     for row in wording.evidence(finding):
@@ -89,8 +112,10 @@ def _details(report: Report, finding: Finding, number: int) -> list[str]:
         lines.append(f"- {_text(row.label)}: **{_text(row.value)}**{beside}")
     if finding.fix.summary:
         lines += ["", f"**Change:** {_text(finding.fix.summary, 1000)}"]
-    if code := wording.clean_lines(finding.fix.code):
+    if code := clean_lines(finding.fix.code):
         longest = max(map(len, re.findall(r"`+", finding.fix.code)), default=0)
         fence = "`" * max(3, longest + 1)
         lines += ["", f"{fence}python", *code, fence]
+    if finding.assumes:
+        lines += ["", f"The estimate assumes: {_text(finding.assumes, 600)}"]
     return [*lines, "", "</details>"]

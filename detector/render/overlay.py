@@ -16,6 +16,7 @@ from typing import IO, BinaryIO
 
 from detector.errors import TraceError
 from detector.render import wording
+from detector.render.clean import clean
 from detector.report import Finding, Report, occurrences
 
 PID = 990_000_001  # above what Linux gives out (2**22), below what Perfetto holds (2**32)
@@ -52,7 +53,7 @@ def events(report: Report) -> list[Json]:
         _named("process_sort_index", 0, sort_index=-100),
     ]
     tid = 0
-    for finding in wording.by_cost(report):
+    for finding in wording.findings(report):
         for lane in _lanes(finding):
             tid += 1
             out.append(_named("thread_name", tid, name=wording.title(finding)))
@@ -73,25 +74,27 @@ def _lanes(finding: Finding) -> list[list[tuple[float, float]]]:
 
 
 def _named(what: str, tid: int, **args: object) -> Json:
-    clean = {k: wording.clean(v) if isinstance(v, str) else v for k, v in args.items()}
-    return {"ph": "M", "name": what, "pid": PID, "tid": tid, "ts": 0, "args": clean}
+    texts = {k: clean(v) if isinstance(v, str) else v for k, v in args.items()}
+    return {"ph": "M", "name": what, "pid": PID, "tid": tid, "ts": 0, "args": texts}
 
 
 def _slice(finding: Finding, tid: int, start: float, end: float) -> Json:
     args: Json = {
         "severity": finding.severity,
-        "gives back": wording.gain(finding),
+        "kind": finding.kind,
+        "saves": wording.savings(finding),
         "confidence": round(finding.confidence, 3),
-        "why": wording.clean(finding.explanation, 1000),
-        "change": wording.clean(finding.fix.summary, 1000),
-        "finding": wording.clean(finding.id),
+        "why": clean(finding.explanation, 1000),
+        "change": clean(finding.fix.summary, 1000),
+        "assumes": clean(finding.assumes, 600),
+        "finding": clean(finding.id),
     }
     for i, line in enumerate(finding.fix.where[:4]):
-        args[f"where {i + 1}"] = wording.place(line)
+        args[f"where {i + 1}"] = wording.source_line(line)
     return {
         "ph": "X",
         "cat": "finding",
-        "name": wording.clean(finding.pattern),
+        "name": clean(finding.pattern),
         "pid": PID,
         "tid": tid,
         "ts": start,

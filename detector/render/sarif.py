@@ -1,4 +1,7 @@
-"""SARIF 2.1.0, for code scanning: a rule per pattern, a result per finding."""
+"""SARIF 2.1.0, for code scanning: a rule per pattern, a result per finding.
+
+Leads are no results: who fails a build on a result wants one that is likelier than not.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,15 @@ from pathlib import PurePosixPath, PureWindowsPath
 from urllib.parse import quote
 
 from detector.render import wording
+from detector.render.clean import clean
 from detector.report import Finding, Report, SourceLine
 from detector.taxonomy import PATTERNS, UNCLEAR, Pattern, Severity
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVELS: dict[Severity, str] = {
     "critical": "error",
-    "warning": "warning",
+    "high": "error",
+    "medium": "warning",
     "low": "note",
     "info": "note",
 }
@@ -38,31 +43,37 @@ def _run(report: Report) -> Json:
     rules = [*map(_rule, PATTERNS), _unclear_rule()]
     driver: Json = {"name": "trace-antipattern-detector", "rules": rules}
     if report.tool.version:
-        driver["version"] = wording.clean(report.tool.version)
+        driver["version"] = clean(report.tool.version)
     return {
         "tool": {"driver": driver},
         "automationDetails": {"id": f"{_uri(report.source.path)}/"},
         "artifacts": [{"location": {"uri": _uri(report.source.path)}, "roles": ["analysisTarget"]}],
         "invocations": [
             {
-                "executionSuccessful": True,
-                "toolExecutionNotifications": [
-                    {"level": "warning", "message": {"text": wording.clean(text, 2000)}}
-                    for text in report.warnings
-                ],
+                # no result of a trace that cannot be analyzed does not mean that it is clean
+                "executionSuccessful": report.analyzable,
+                "toolExecutionNotifications": _notifications(report),
                 "toolConfigurationNotifications": [
                     {
                         "level": "note",
-                        "associatedRule": {"id": wording.clean(row.pattern)},
-                        "message": {"text": f"not checked: {wording.clean(row.because)}"},
+                        "associatedRule": {"id": clean(row.pattern)},
+                        "message": {"text": f"not checked: {clean(row.because)}"},
                     }
                     for row in report.not_checked
                 ],
             }
         ],
-        "results": [_result(report, finding) for finding in wording.by_cost(report)],
+        "results": [_result(report, finding) for finding in wording.findings(report)],
         "columnKind": "unicodeCodePoints",
     }
+
+
+def _notifications(report: Report) -> list[Json]:
+    why = f"{wording.verdict(report)} {wording.record_instead(report)}".rstrip()
+    fatal: list[Json] = [] if report.analyzable else [{"level": "error", "message": {"text": why}}]
+    return fatal + [
+        {"level": "warning", "message": {"text": clean(text, 2000)}} for text in report.warnings
+    ]
 
 
 def _rule(pattern: Pattern) -> Json:
@@ -87,18 +98,20 @@ def _unclear_rule() -> Json:
 def _result(report: Report, finding: Finding) -> Json:
     unclear = finding.pattern == UNCLEAR
     result: Json = {
-        "ruleId": wording.clean(finding.pattern),
+        "ruleId": clean(finding.pattern),
         # a result that is no failure has, by the standard, no level
         "kind": "review" if unclear else "fail",
         "level": "none" if unclear else _LEVELS[finding.severity],
         "message": {"text": _message(report, finding)},
         "locations": _locations(report, finding),
-        "partialFingerprints": {"findingId/v1": wording.clean(finding.id)},
+        "partialFingerprints": {"findingId/v1": clean(finding.id)},
         "rank": 100 * min(max(finding.share, 0.0), 1.0),
         "properties": {
             "severity": finding.severity,
             "confidence": finding.confidence,
-            "recoverable_us": finding.recoverable_us,
+            "kind": finding.kind,
+            "estimated_savings_us": finding.estimated_savings_us,
+            "savings_range_us": list(finding.savings_range_us),
             "share": finding.share,
             "start_us": finding.start_us,
             "end_us": finding.end_us,
@@ -110,11 +123,11 @@ def _result(report: Report, finding: Finding) -> Json:
 
 def _message(report: Report, finding: Finding) -> str:
     parts = [
-        f"{wording.title(finding)}: {wording.gain(finding)} could come back"
+        f"{wording.title(finding)}: estimated savings {wording.savings(finding)}"
         f" ({wording.confidence(finding.confidence)}).",
         f"{wording.when(report, finding)}.".capitalize(),
-        wording.clean(finding.explanation, 2000),
-        wording.clean(finding.fix.summary, 1000),
+        clean(finding.explanation, 2000),
+        clean(finding.fix.summary, 1000),
     ]
     return " ".join(part for part in parts if part)
 
@@ -131,7 +144,7 @@ def _line(line: SourceLine) -> Json:
         place["region"] = {"startLine": line.line}
     location: Json = {"physicalLocation": place}
     if line.function:
-        name = wording.clean(line.function)
+        name = clean(line.function)
         location["logicalLocations"] = [{"name": name, "kind": "function"}]
     return location
 

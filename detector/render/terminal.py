@@ -10,49 +10,68 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from detector.render import wording
+from detector.render import ledger, wording
+from detector.render.clean import clean, clean_lines
+from detector.render.units import duration, percent, plural, rounded
 from detector.report import Finding, Report
 from detector.taxonomy import BY_ID, Severity
 
 _COLOURS: dict[Severity, str] = {
     "critical": "bold white on red",
-    "warning": "bold yellow",
+    "high": "bold red",
+    "medium": "bold yellow",
     "low": "cyan",
     "info": "blue",
 }
-_BAR = 20  # cells of a full bar
+_BAR = 16  # cells of a full bar
+_LABEL = 42  # of the ledger's longest label
 
 
 def render(report: Report, *, width: int = 100, colour: bool = False) -> str:
-    """One trace: what was read, where its time went, and the findings by cost."""
-    parts: list[RenderableType] = [_head(report), Text(), _budget(report)]
+    """One trace: what was read, the verdict, where the time went, and the findings by savings."""
+    parts: list[RenderableType] = [_head(report), Text(), *_verdict(report)]
+    if report.ledger:
+        parts += [Text(), _ledger(report)]
     if report.warnings:
         parts += [Text(), *(_hanging("!", w, "yellow") for w in report.warnings)]
-    parts += [Text(), Text(wording.verdict(report), style="bold")]
-    for number, finding in enumerate(wording.by_cost(report), 1):
+    for number, finding in enumerate(wording.findings(report), 1):
         parts += [Text(), _finding(report, finding, number)]
-    if report.not_checked:
-        parts += [Text(), _not_checked(report)]
+    if leads := wording.leads(report):
+        parts += [
+            Text(),
+            _list(wording.LEADS, [f"{what}: {rest}" for what, _, rest in leads]),
+        ]
+    if lost := wording.unexplained(report):
+        parts += [Text(), _list(wording.UNEXPLAINED, lost)]
+    if blind := wording.not_checked(report):
+        heading = f"Not checked ({plural(len(report.not_checked), 'pattern')})"
+        parts += [Text(), _list(heading, [f"{cause}: {ids}" for cause, ids in blind])]
     return _print(Group(*parts), width, colour)
 
 
 def summary(rows: Sequence[tuple[str, Report | str]], *, width: int, colour: bool) -> str:
-    """Several traces, one line each: its worst finding, or why it could not be read."""
+    """Several traces, one line each: its top finding, or why there is none."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("trace", overflow="fold", ratio=3)
     table.add_column("findings", justify="right", no_wrap=True)
-    table.add_column("could come back", justify="right", no_wrap=True)
-    table.add_column("dearest", overflow="fold", ratio=2)
+    table.add_column("estimated savings", justify="right", no_wrap=True)
+    table.add_column("top finding", overflow="fold", ratio=3)
     for name, result in rows:
-        label = Text(wording.clean(name))
-        if isinstance(result, str):
-            table.add_row(label, "–", "–", Text(wording.clean(result), style="red"))
-            continue
-        share = result.summary.recoverable_us / (result.summary.judged_us or 1.0)
-        dearest = wording.by_cost(result)[:1]
-        worst = wording.clean(dearest[0].pattern) if dearest else "none above 1 %"
-        table.add_row(label, str(len(result.findings)), wording.percent(share), Text(worst))
+        table.add_row(Text(clean(name)), *_summary_row(result))
     return _print(Group(Text(f"{len(rows)} traces", style="bold"), table), width, colour)
+
+
+def _summary_row(result: Report | str) -> tuple[str, str, Text]:
+    if isinstance(result, str):
+        return "–", "–", Text(clean(result), style="red")
+    if not result.analyzable:
+        return "–", "–", Text(wording.verdict(result), style="yellow")
+    s = result.summary
+    share = s.estimated_savings_us / (s.analyzed_us or 1.0)
+    saved = f"{duration(s.estimated_savings_us)} ({rounded(share)})" if result.findings else "–"
+    top = wording.findings(result)[:1]
+    named = wording.title(top[0]) if top else "none above 1 %"
+    return str(len(result.findings)), saved, Text(named)
 
 
 def _print(what: RenderableType, width: int, colour: bool) -> str:
@@ -73,24 +92,31 @@ def _print(what: RenderableType, width: int, colour: bool) -> str:
 
 
 def _head(report: Report) -> RenderableType:
-    name = Text(wording.clean(report.source.path), style="bold", overflow="fold")
+    name = Text(clean(report.source.path), style="bold", overflow="fold")
     lines = [wording.facts(report), wording.extent(report), *wording.coverage(report)]
     return Group(name, *(Padding(Text(line), (0, 0, 0, 2)) for line in lines))
 
 
-def _budget(report: Report) -> RenderableType:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(min_width=30)
+def _verdict(report: Report) -> list[RenderableType]:
+    lines = [Text(wording.verdict(report), style="bold")]
+    instead = wording.record_instead(report)
+    return [*lines, Text(instead)] if instead else [*lines]
+
+
+def _ledger(report: Report) -> RenderableType:
+    table = Table.grid(padding=(0, 2), expand=True)
+    table.add_column(no_wrap=True, overflow="ellipsis", max_width=_LABEL)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
-    table.add_column(no_wrap=True)
-    for what, share, us in wording.budget(report):
-        bar = "█" * round(_BAR * min(max(share, 0.0), 1.0))
-        table.add_row(what, wording.percent(share), wording.duration(us), Text(bar, style="dim"))
-    heading = "Where the judged time went"
-    if not wording.has_device(report):
-        heading += ": this trace shows no device, so the host itself is judged"
-    return Group(Text(heading, style="bold"), Padding(table, (0, 0, 0, 2)))
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    for line in ledger.lines(report):
+        label = Text(f"  {line.label}" if line.is_cause else line.label)
+        cells = 0 if line.is_cause else round(_BAR * min(max(line.share, 0.0), 1.0))
+        beside = Text(line.place or "█" * cells, style="dim")
+        table.add_row(label, percent(line.share), duration(line.us), beside)
+    total = sum(row.share for row in report.ledger), sum(row.us for row in report.ledger)
+    table.add_row("analyzed time", percent(total[0]), duration(total[1]), style="bold")
+    return Group(Text(wording.LEDGER, style="bold"), Padding(table, (0, 0, 0, 2)))
 
 
 def _hanging(mark: str, text: str, style: str = "") -> RenderableType:
@@ -98,7 +124,7 @@ def _hanging(mark: str, text: str, style: str = "") -> RenderableType:
     grid = Table.grid(padding=(0, 1))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    grid.add_row(Text(mark, style=style), Text(wording.clean(text, 2000), overflow="fold"))
+    grid.add_row(Text(mark, style=style), Text(clean(text, 2000), overflow="fold"))
     return grid
 
 
@@ -109,7 +135,7 @@ def _finding(report: Report, finding: Finding, number: int) -> RenderableType:
         " ",
         (wording.title(finding), "bold"),
         "  ",
-        (wording.clean(finding.pattern), "dim"),
+        (clean(finding.pattern), "dim"),
     )
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True, style="dim")
@@ -121,26 +147,30 @@ def _finding(report: Report, finding: Finding, number: int) -> RenderableType:
 
 def _lines(report: Report, finding: Finding) -> list[tuple[str, Text]]:
     """The labelled lines under a finding's title."""
-    sure = f"   {wording.confidence(finding.confidence)}, {wording.SIDES[finding.side]}"
+    saved = Text.assemble((wording.savings(finding), "bold"))
+    if span := wording.savings_range(finding):
+        saved.append(f"; {span}")
     rows = [
-        ("gives back", Text.assemble((wording.gain(finding), "bold"), sure)),
+        ("saves", saved),
+        ("kind", Text(wording.nature(report, finding))),
         ("when", Text(wording.when(report, finding))),
     ]
-    rows += [
-        ("where" if i == 0 else "", Text(wording.place(line)))
-        for i, line in enumerate(finding.fix.where[:4])
-    ]
+    rows += _labelled("where", [Text(wording.source_line(x)) for x in finding.fix.where[:4]])
     if finding.explanation:
-        rows.append(("why", Text(wording.clean(finding.explanation, 2000))))
+        rows.append(("why", Text(clean(finding.explanation, 2000))))
     if finding.pattern not in BY_ID and finding.candidates:
         rows.append(("perhaps", Text(wording.candidates(finding))))
     if finding.fix.summary:
-        rows.append(("change", Text(wording.clean(finding.fix.summary, 1000))))
-    code = wording.clean_lines(finding.fix.code)
-    rows += [("", Text(f"  {line}", style="green")) for line in code]
-    shown = [_evidence(row) for row in wording.evidence(finding, most=5)]
-    rows += [("evidence" if i == 0 else "", row) for i, row in enumerate(shown)]
-    return rows
+        rows.append(("change", Text(clean(finding.fix.summary, 1000))))
+    rows += [("", Text(f"  {x}", style="green")) for x in clean_lines(finding.fix.code)]
+    if finding.assumes:
+        rows.append(("assumes", Text(clean(finding.assumes, 600))))
+    return rows + _labelled("evidence", [_evidence(row) for row in wording.evidence(finding)])
+
+
+def _labelled(label: str, texts: Sequence[Text]) -> list[tuple[str, Text]]:
+    """The label stands before the first line only."""
+    return [(label if i == 0 else "", text) for i, text in enumerate(texts)]
 
 
 def _evidence(row: wording.Row) -> Text:
@@ -148,7 +178,5 @@ def _evidence(row: wording.Row) -> Text:
     return Text.assemble(f"{row.label}: ", (row.value, "bold"), (beside, "dim"))
 
 
-def _not_checked(report: Report) -> RenderableType:
-    groups = wording.not_checked(report.not_checked)
-    head = Text(f"Not checked ({wording.plural(len(report.not_checked), 'pattern')})", style="bold")
-    return Group(head, *(_hanging(" ", f"{cause}: {ids}") for cause, ids in groups))
+def _list(heading: str, lines: Sequence[str]) -> RenderableType:
+    return Group(Text(heading, style="bold"), *(_hanging(" ", line) for line in lines))

@@ -1,79 +1,28 @@
-"""How every renderer says the same thing: units, names from the trace, steps, causes.
-
-Names in a trace are untrusted. ``clean`` makes them harmless as text; each renderer escapes what
-its own format gives a meaning to.
-"""
+"""How every renderer says the same thing: titles, savings, steps, the lines above the findings."""
 
 from __future__ import annotations
 
-import json
-import math
 import re
-import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
-from detector.report import Finding, NotChecked, Report, SourceLine, Summary, occurrences
-from detector.taxonomy import BY_ID, NONE, PATTERNS, UNCLEAR
+from detector.render.clean import clean
+from detector.render.ledger import has_device, place
+from detector.render.units import duration, percent, plural, quantity, rounded, size
+from detector.report import (
+    Finding,
+    LedgerPlace,
+    LedgerRow,
+    Report,
+    SourceLine,
+    occurrences,
+)
+from detector.taxonomy import BY_ID, NONE, UNCLEAR
 
-LONGEST_NAME = 240
-_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-
-
-def clean(text: object, limit: int = LONGEST_NAME) -> str:
-    """One line of visible characters: control codes, bidi marks and the like as ``\\x1b``."""
-    out = str(text)[: limit + 1].replace("\n", " ").replace("\t", " ")
-    if not out.isprintable():
-        out = "".join(_visible(c) if unicodedata.category(c) in _HIDDEN else c for c in out)
-    return out if len(out) <= limit else out[: limit - 1] + "…"
-
-
-def _visible(char: str) -> str:
-    return f"\\x{ord(char):02x}" if ord(char) < 256 else f"\\u{ord(char):04x}"
-
-
-def clean_lines(text: str, most: int = 40) -> list[str]:
-    """The lines of a piece of code, each cleaned; indentation kept."""
-    lines = text.expandtabs(4).splitlines()
-    return [clean(line) for line in lines[:most]] + (["…"] if len(lines) > most else [])
-
-
-def duration(us: float) -> str:
-    """µs as a person reads them: ``12.3 ms``."""
-    for least, divisor, unit in ((1e6, 1e6, "s"), (1e3, 1e3, "ms"), (0.0, 1.0, "µs")):
-        if abs(us) >= least:
-            return f"{_digits(us / divisor)} {unit}"
-    return f"{us} µs"  # not a number
-
-
-def _digits(value: float) -> str:
-    """Three digits, or all before the point: 1.23, 12.3, 123, 1,234."""
-    if not value:
-        return "0"
-    after = next((n for n, least in ((0, 99.95), (1, 9.995), (2, 0.1)) if abs(value) >= least), 3)
-    return f"{value:,.{after}f}" if abs(value) >= 0.001 else f"{value:.1g}"
-
-
-def percent(share: float) -> str:
-    """A share as per cent with one decimal: ``12.3 %``."""
-    return f"{share * 100:.1f} %"
-
-
-def size(count: float) -> str:
-    """Bytes as a person reads them: ``5.4 MB``."""
-    if abs(count) < 1000:
-        return f"{count:.0f} B"
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(count) < 1000:
-            return f"{_digits(count)} {unit}"
-        count /= 1000
-    return f"{_digits(count)} TB"
-
-
-def plural(count: int, noun: str) -> str:
-    """``1 event``, ``2,000 events``."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+LEDGER = "Where the analyzed time went"
+LEADS = "Leads, less likely than not"
+UNEXPLAINED = "Not explained by a finding"
+_WIDE = 0.1  # of the estimated savings: a range that is narrower is not worth a word
 
 
 def confidence(value: float) -> str:
@@ -95,7 +44,12 @@ def grade(finding: Finding) -> str:
     return "unclear" if finding.pattern == UNCLEAR else finding.severity
 
 
-SIDES = {"cpu": "host side", "gpu": "device side"}
+def nature(report: Report, finding: Finding) -> str:
+    """Fault or opportunity, whose side it is on, and how sure the judge is."""
+    parts: list[str] = [] if finding.pattern == UNCLEAR else [finding.kind]
+    if has_device(report):
+        parts.append("host side" if finding.side == "cpu" else "GPU side")
+    return ", ".join([*parts, confidence(finding.confidence)])
 
 
 def candidates(finding: Finding, most: int = 3) -> str:
@@ -106,7 +60,7 @@ def candidates(finding: Finding, most: int = 3) -> str:
     return ", ".join(f"{n} {c.probability:.2f}" for n, c in zip(names, likely, strict=True))
 
 
-def place(line: SourceLine, limit: int = 62) -> str:
+def source_line(line: SourceLine, limit: int = 62) -> str:
     """``…/package/train.py:41 train_step``; a long path loses its beginning."""
     where = f"{clean(line.file, 4096)}:{line.line}"
     if len(where) > limit:
@@ -154,7 +108,7 @@ class Row:
     beside: str = ""
 
 
-def evidence(finding: Finding, most: int = 8, *, everything: bool = False) -> list[Row]:
+def evidence(finding: Finding, most: int = 5, *, everything: bool = False) -> list[Row]:
     """The numbers behind a finding: first those that its explanation names, then those that most
     exceed the rest of the trace; those that do not, only where ``everything`` is asked for.
 
@@ -166,8 +120,8 @@ def evidence(finding: Finding, most: int = 8, *, everything: bool = False) -> li
         if isinstance(value, Mapping) and value.get("value") is not None
     ]
     if not everything:
-        measured = [(k, v) for k, v in measured if k in finding.explanation or _telling(v) > 0]
-    measured.sort(key=lambda pair: (pair[0] not in finding.explanation, -_telling(pair[1])))
+        measured = [(k, v) for k, v in measured if k in finding.explanation or _excess(v) > 0]
+    measured.sort(key=lambda pair: (pair[0] not in finding.explanation, -_excess(pair[1])))
     rows = [_measured(key, value) for key, value in measured]
     rows += [
         Row(_label(key), quantity(key, value))
@@ -177,14 +131,15 @@ def evidence(finding: Finding, most: int = 8, *, everything: bool = False) -> li
     return rows[:most]
 
 
-def drivers(finding: Finding) -> str:
-    """What spoke most for the region, in words; empty where the report does not say."""
-    told = finding.evidence.get("drivers")
-    return "; ".join(clean(str(one), 120) for one in told) if isinstance(told, list) else ""
+def top_features(finding: Finding) -> str:
+    """What spoke most for the place, in words; empty where the report does not say."""
+    listed = finding.evidence.get("top_features")
+    return "; ".join(clean(str(one), 120) for one in listed) if isinstance(listed, list) else ""
 
 
-def _telling(row: Mapping[str, object]) -> float:
-    """How much a measure says: shares by what they exceed, others by their ratio; a lack, less."""
+def _excess(row: Mapping[str, object]) -> float:
+    """By how much a measure exceeds its baseline: shares by the difference, others by a fifth of
+    the ratio; what stays below it counts a tenth."""
     value, rest = (x if isinstance(x, int | float) else 0.0 for x in _pair(row))
     more = value - rest
     far = more if row.get("unit") == "share" else 0.2 * more / max(abs(value), abs(rest), 1e-9)
@@ -198,71 +153,17 @@ def _pair(row: Mapping[str, object]) -> tuple[object, object]:
 def _measured(label: str, row: Mapping[str, object]) -> Row:
     unit = str(row.get("unit", ""))
     value, rest = _pair(row)
-    beside = f"elsewhere {quantity(unit, rest)}" if rest is not None else ""
+    beside = f"baseline {quantity(unit, rest)}" if rest is not None else ""
     return Row(clean(label, 80), quantity(unit, value), beside)
 
 
 def _label_of(key: str, row: Mapping[str, object]) -> str:
-    """What a measure is called: by the report itself, by the table of measures, or by its key."""
-    return str(row.get("label") or _labels().get(key) or _label(key))
-
-
-@lru_cache(maxsize=1)
-def _labels() -> Mapping[str, str]:
-    from detector.evidence.measures import MEASURES
-
-    return {spec.key: spec.label for spec in MEASURES}
+    """What a measure is called: its label, else its key in words."""
+    return str(row.get("label") or _label(key))
 
 
 def _label(key: str) -> str:
     return clean(re.sub(r"_(us|ns|ms|share|bytes)$", "", key).replace("_", " "), 80)
-
-
-def quantity(unit: str, value: object) -> str:
-    """A value in the unit that ``unit`` is or ends with (``us``, ``wait_us``, ``share``)."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        known = isinstance(value, Mapping | list | tuple)
-        return clean(json.dumps(value, ensure_ascii=False, default=str) if known else value, 100)
-    if isinstance(value, float) and not math.isfinite(value):
-        return "unknown"
-    kind = unit.rsplit("_", 1)[-1]
-    scale = {"us": 1.0, "µs": 1.0, "ns": 1e-3, "ms": 1e3, "s": 1e6}
-    if kind in scale:
-        return duration(value * scale[kind])
-    if kind in ("share", "fraction", "%"):
-        return percent(value / 100 if kind == "%" else value)
-    if kind in ("bytes", "B", "MB"):
-        return size(value * 1e6 if kind == "MB" else value)
-    number = f"{value:,.0f}" if value == int(value) else _digits(value)
-    plain = kind in ("", "count", "1", "ratio") or "_" in unit
-    return number if plain else f"{number} {clean(unit, 20)}".rstrip()
-
-
-def has_device(report: Report) -> bool:
-    """Whether the trace shows any device work; without it the host itself is judged.
-
-    A trace may name a device and still hold no record of it: then nothing that needs a device
-    could be checked.
-    """
-    blind = {row.pattern for row in report.not_checked}
-    if all(pattern.id in blind for pattern in PATTERNS if "device" in pattern.needs):
-        return False
-    return bool(report.source.kernels or report.source.devices)
-
-
-def budget(report: Report) -> list[tuple[str, float, float]]:
-    """Where the judged time went: (what, share, µs)."""
-    s: Summary = report.summary
-    who = "device" if has_device(report) else "host"
-    rows = [
-        (f"{who} busy", s.device_busy),
-        ("copies that nothing hides", s.exposed_copy),
-        ("collectives that nothing hides", s.exposed_comm),
-        (f"{who} idle", s.device_idle),
-    ]
-    if not has_device(report):
-        rows = [rows[0], rows[3]]
-    return [(what, share, share * s.judged_us) for what, share in rows]
 
 
 def facts(report: Report) -> str:
@@ -276,12 +177,12 @@ def facts(report: Report) -> str:
 
 
 def extent(report: Report) -> str:
-    """Steps and judged time, on one line."""
-    span = report.source.span_us[1] - report.source.span_us[0]
-    judged = f"judged {duration(report.summary.judged_us)} of {duration(span)}"
+    """Steps and analyzed time, on one line."""
+    whole = report.summary.trace_us or report.source.span_us[1] - report.source.span_us[0]
+    analyzed = f"analyzed {duration(report.summary.analyzed_us)} of {duration(whole)}"
     count = len(report.source.steps)
     named = steps(report, range(count))
-    return f"{plural(count, 'step')} ({named}) · {judged}" if count else f"no step · {judged}"
+    return f"{plural(count, 'step')} ({named}) · {analyzed}" if count else f"no step · {analyzed}"
 
 
 def coverage(report: Report) -> list[str]:
@@ -289,27 +190,26 @@ def coverage(report: Report) -> list[str]:
     c, out = report.source.coverage, []
     if c.read_fraction < 1:
         out.append(f"{percent(c.read_fraction)} of what the file holds could be read")
-    out += [f"{what}: {_counts(of)}" for what, of in _mended(c.repaired, c.dropped) if of]
+    for what, counts in (("repaired", c.repaired), ("left out", c.dropped)):
+        if counts:
+            out.append(f"{what}: {_counts(counts)}")
     if report.source.kernels and min(c.kernels_with_launch, c.kernels_with_op) < 0.995:
         launch, op = percent(c.kernels_with_launch), percent(c.kernels_with_op)
-        out.append(f"{launch} of the device's events link to their launch, {op} to their op")
+        out.append(f"{launch} of the GPU's events link to their launch, {op} to their op")
     return out
-
-
-def _mended(
-    repaired: Mapping[str, int], dropped: Mapping[str, int]
-) -> Iterable[tuple[str, Mapping[str, int]]]:
-    return (("repaired", repaired), ("left out", dropped))
 
 
 def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{clean(why, 80)} {n:,}" for why, n in counts.items())
 
 
-def not_checked(rows: Sequence[NotChecked], most: int = 4) -> list[tuple[str, str]]:
-    """(cause, patterns) for each cause; long lists name the first ``most``."""
+def not_checked(report: Report, most: int = 4) -> list[tuple[str, str]]:
+    """(cause, patterns) for each cause; long lists name the first ``most``.
+
+    Empty where nothing at all was checked: the verdict says why.
+    """
     by_cause: dict[str, list[str]] = {}
-    for row in rows:
+    for row in report.not_checked if report.analyzable else ():
         by_cause.setdefault(clean(row.because), []).append(clean(row.pattern, 60))
     return [
         (cause, ", ".join(ids[:most]) + (f" and {len(ids) - most} more" if len(ids) > most else ""))
@@ -318,28 +218,84 @@ def not_checked(rows: Sequence[NotChecked], most: int = 4) -> list[tuple[str, st
 
 
 def verdict(report: Report) -> str:
-    """The line above the findings, or instead of them: what was found, said honestly."""
+    """The line above the findings, or instead of them: what was found, and in how much."""
+    if not report.analyzable:
+        return f"Cannot be analyzed: {_inside(report.why_not or 'no reason given')}."
     checked = len(BY_ID) - len({row.pattern for row in report.not_checked} & set(BY_ID))
-    of = f"{checked} of {len(BY_ID)} patterns checked"
-    certain = sum(f.pattern != UNCLEAR for f in report.findings)
-    if not certain:
-        also = "; what looks suspicious stays unclear" if report.findings else ""
-        return f"No finding above 1 % of the judged time{also} ({of})."
+    tail = f"{_apart(report)}; {checked} of {len(BY_ID)} patterns checked."
+    count = sum(f.pattern != UNCLEAR for f in report.findings)
+    if not count:
+        return f"No finding above 1 % of the analyzed time{tail}"
     s = report.summary
-    share = s.recoverable_us / s.judged_us if s.judged_us else 0.0
-    back = f"{duration(s.recoverable_us)} of {duration(s.judged_us)} ({percent(share)})"
-    unclear = len(report.findings) - certain
-    also = f"; {unclear} more unclear" if unclear else ""
-    return f"{plural(certain, 'finding')}: {back} could come back{also}; {of}."
+    share = s.estimated_savings_us / s.analyzed_us if s.analyzed_us else 0.0
+    saved = f"{duration(s.estimated_savings_us)} of {duration(s.analyzed_us)} ({rounded(share)})"
+    return f"{plural(count, 'finding')}: estimated savings {saved}{tail}"
 
 
-def gain(finding: Finding) -> str:
-    """The time a finding can give back, as time and share; an unclear one does not know."""
-    if finding.pattern == UNCLEAR and not finding.recoverable_us:
+def _apart(report: Report) -> str:
+    """What else the report lists: places that no judge could name, and leads."""
+    unclear = sum(f.pattern == UNCLEAR for f in report.findings)
+    found = f"; {unclear} more unclear" if unclear else ""
+    return found + (f"; {plural(len(report.leads), 'lead')}" if report.leads else "")
+
+
+def record_instead(report: Report) -> str:
+    """What to record where a trace cannot be analyzed; empty otherwise."""
+    wanted = None if report.analyzable else report.record_instead
+    return f"Instead: {_inside(wanted)}." if wanted else ""
+
+
+def _inside(sentence: str) -> str:
+    """A sentence as part of another: no capital at its start, unless of an acronym, no stop."""
+    text = clean(sentence, 1000).rstrip(".")
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text
+
+
+def findings(report: Report) -> list[Finding]:
+    """Those to show, the largest savings first; none where the trace cannot be analyzed."""
+    return by_savings(report.findings) if report.analyzable else []
+
+
+def by_savings(found: Sequence[Finding]) -> list[Finding]:
+    """The largest estimated savings first."""
+    return sorted(found, key=lambda f: (-f.estimated_savings_us, f.start_us, f.pattern))
+
+
+def savings(finding: Finding) -> str:
+    """``30.2 ms (31 %)``; an unclear finding does not know."""
+    if finding.pattern == UNCLEAR and not finding.estimated_savings_us:
         return "not known"
-    return f"{duration(finding.recoverable_us)} ({percent(finding.share)})"
+    return f"{duration(finding.estimated_savings_us)} ({rounded(finding.share)})"
 
 
-def by_cost(report: Report) -> list[Finding]:
-    """The findings, the dearest first."""
-    return sorted(report.findings, key=lambda f: (-f.recoverable_us, f.start_us, f.pattern))
+def savings_range(finding: Finding) -> str:
+    """What is saved with all others repaired and alone; empty where that is about the same."""
+    low, high = finding.savings_range_us
+    if high - low <= _WIDE * finding.estimated_savings_us:
+        return ""
+    return f"{duration(low)} with all other findings repaired, {duration(high)} alone"
+
+
+def leads(report: Report) -> list[tuple[str, str, str]]:
+    """(title, pattern, the rest of the line) of each lead, the largest savings first."""
+    return [
+        (title(lead), clean(lead.pattern), _lead(lead))
+        for lead in (by_savings(report.leads) if report.analyzable else [])
+    ]
+
+
+def _lead(lead: Finding) -> str:
+    at = lead.fix.where[0] if lead.fix.where else None
+    where = f", {place(LedgerPlace(at.function, at.file, at.line))}" if at else ""
+    return f"saves {savings(lead)}, confidence {lead.confidence:.2f}{where}"
+
+
+def unexplained(report: Report) -> list[str]:
+    """``21 % of the time (20.1 ms): host: framework Python, most in layers.py:95 forward``."""
+    return [_lost(row) for row in report.unexplained] if report.analyzable else []
+
+
+def _lost(row: LedgerRow) -> str:
+    most = f", most in {place(row.where[0])}" if row.where else ""
+    label = clean(row.label or row.cause, 80).removeprefix("unexplained: ")
+    return f"{rounded(row.share)} of the time ({duration(row.us)}): {label}{most}"

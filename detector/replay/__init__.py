@@ -2,6 +2,7 @@
 
 from detector.replay.edits import Alter, Edit, Insert, Issue, Remove, Replace, Task, Times
 from detector.replay.graph import Graph
+from detector.replay.repair import Repair
 from detector.replay.solve import Stuck
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "Insert",
     "Issue",
     "Remove",
+    "Repair",
     "Replace",
     "Stuck",
     "Task",

@@ -12,25 +12,24 @@ Not known, and so left as recorded: how long a collective would have waited for 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from detector import vocabulary
-from detector.replay import waits
+from detector.replay import streams, threads, waits
 from detector.replay.edits import Edit, Times
 from detector.replay.program import Program
-from detector.trace import HOST_CATS, Bool, Cat, Int64, Trace
+from detector.replay.repair import Repair
+from detector.replay.savings import LAUNCH, SERVED, STREAM, THREAD, WAIT, Savings
+from detector.replay.solve import Deps, Sequences, Stuck, UInt8, arrange, sequences
+from detector.trace import HOST_CATS, Bool, Cat, Int32, Int64, Trace
 
-BURST_NS = 100_000  # idle for so long, a second thread begins anew when the first has got so far
 _LATENCY_NS, _GAP_NS, _DELAY_NS = 5_000, 1_000, 3_000  # where the trace shows none
 _IDLE_NS = 20_000  # a stream that was idle for so long started its next work upon the launch
-_SEEN_NS = 2_000  # a later start than this takes a reason
 _LOW = 0.25  # of the observed; the longer ones had causes that the trace does not show
 _HIDDEN_NS = 200_000  # an event of another stream, a queue of before the recording
-_NEARLY = 0.8  # of a thread's time: the rest are hooks and calls between the ops
-_NEAR_NS = 6_000  # work of another stream that ended so shortly before may be that reason
 
 
 @dataclass(frozen=True)
@@ -43,102 +42,120 @@ class Typical:
 
 
 class Graph:
-    """The program of a trace. Reusable: `replay` changes nothing in it."""
+    """The program of a trace. Reusable: no replay changes anything in it."""
 
     def __init__(self, trace: Trace, typical: bool = False) -> None:
         """``typical``: one latency, gap and delay for the whole trace instead of each event's."""
         self.trace = trace
         self.uniform = typical
-        self.is_host: Bool = np.isin(trace.cat, HOST_CATS)
+        self.is_host: Bool = trace_cats(trace, HOST_CATS)
         self.is_work: Bool = trace.is_device_work
         self.timed: Bool = self.is_host | self.is_work
-        rows = np.arange(len(trace))
-        launched = self.is_work & (trace.launch >= 0)
-        self.issued: Int64 = trace.start[np.where(launched, trace.launch, rows)]  # of device work
-        for works in self.streams.values():  # what no call here launched was queued before
-            known = trace.launch[works] >= 0
-            if known.any():
-                self.issued[works[: int(np.argmax(known))]] = trace.start.min()
+        self.issued: Int64 = self._issued()  # of device work
         self.gap: Int64 = np.zeros(2 * len(trace), np.int64)
         self.dur: Int64 = np.zeros(2 * len(trace), np.int64)
         self.origin: Int64 = np.repeat(trace.start, 2)
         self.origin[1::2] = trace.end
-        self.deps: dict[int, tuple[tuple[int, int], ...]] = {}
-        self.covering: dict[int, set[int]] = {}  # waits for all issued so far on these streams
-        self.across: set[int] = set()  # nodes whose first dependency is on another thread
         self._build()
 
+    # -- replays -------------------------------------------------------------------------------
     def replay(self, edits: list[Edit] | tuple[Edit, ...] = ()) -> Times:
         """All times after these edits. Raises Stuck where they make events wait in a circle."""
         program = Program(self)
         program.change(edits)
         return program.run()
 
+    def solve(self, repair: Repair | None = None) -> Times:
+        """All times after a repair. Raises Stuck where it is of no row of its kind."""
+        return self._savings.times(repair or Repair())
+
+    def makespan(self, span: tuple[int, int] | None = None) -> int:
+        """ns from the first event to the last of the program and the device, as recorded; with
+        ``span`` [start, end) from the last of them up to its start to the last up to its end.
+        Threads that only watch do not count."""
+        return self._savings.makespan(span)
+
+    def saved(self, repair: Repair, span: tuple[int, int] | None = None) -> int:
+        """ns that the makespan loses; with ``span`` [start, end), by how much earlier the program
+        gets to its end if what lies from its start on is repaired. Never negative."""
+        return self._savings.saved(repair, span)
+
+    def saved_each(
+        self, repairs: Sequence[Repair], span: tuple[int, int] | None = None
+    ) -> list[int]:
+        """`saved` of each repair alone."""
+        return [self.saved(repair, span) for repair in repairs]
+
+    def waterfall(
+        self, repairs: Sequence[Repair], span: tuple[int, int] | None = None
+    ) -> list[int]:
+        """What each repair saves once those before it are made; adds up to what all save."""
+        return self._savings.waterfall(repairs, span)
+
+    def saved_between(self, repair: Repair, edges: Int64) -> Int64:
+        """Of one replay, ns saved between each two of the times ``edges``: of n edges n - 1.
+
+        Adds up to what is saved by the last edge. A part is negative where what was gained before
+        it is lost in it again (a device that the host no longer holds up catches up later).
+        """
+        return self._savings.between(repair, edges)
+
+    @cached_property
+    def _savings(self) -> Savings:
+        return Savings(self)
+
     # -- tracks --------------------------------------------------------------------------------
     @cached_property
     def streams(self) -> dict[int, Int64]:
         """Rows of device work by track, in stream order."""
-        return self._by_track(np.flatnonzero(self.is_work))
-
-    @cached_property
-    def threads(self) -> dict[int, Int64]:
-        """Nodes of host events by track, in program order."""
-        return {k: self._boundaries(rows) for k, rows in self._host_rows.items()}
-
-    @cached_property
-    def _host_rows(self) -> dict[int, Int64]:
-        return self._by_track(np.flatnonzero(self.is_host))
-
-    def _by_track(self, rows: Int64) -> dict[int, Int64]:
+        rows = np.flatnonzero(self.is_work)
         track = self.trace.track[rows]
         return {int(k): rows[track == k] for k in np.unique(track)}
 
-    def _boundaries(self, rows: Int64) -> Int64:
-        """Begins and ends in order: of one time ends first, inner before outer."""
-        start, end = self.trace.start[rows], self.trace.end[rows]
-        order = np.arange(len(rows))
-        point = start == end
-        time = np.concatenate([start, end])
-        late = np.concatenate([np.ones(len(rows), np.bool_), point])  # not an end of something
-        rank = np.concatenate([order, np.where(point, order, -order)])
-        last = np.concatenate([np.zeros(len(rows), np.bool_), point])
-        nodes = np.concatenate([2 * rows, 2 * rows + 1])
-        return np.asarray(nodes[np.lexsort((last, rank, late, time))])
+    @cached_property
+    def threads(self) -> dict[int, Int32]:
+        """Nodes of host events by track, in program order."""
+        found = self._host_sequences
+        return {k: found.of(k) for k in np.flatnonzero(np.diff(found.ptr)).tolist()}
+
+    @cached_property
+    def _host_sequences(self) -> Sequences:
+        t = self.trace
+        return sequences(np.flatnonzero(self.is_host), t.start, t.dur, t.track, len(t.tracks))
+
+    @cached_property
+    def sequences(self) -> Sequences:
+        """All nodes: first the threads', by track, then the streams'."""
+        host = self._host_sequences
+        works = [(2 * rows).astype(np.int32) for rows in self.streams.values()]
+        ends = host.ptr[-1] + np.cumsum([len(w) for w in works], dtype=np.int32)
+        return Sequences(
+            np.concatenate([host.nodes, *works]), np.concatenate([host.ptr, ends], dtype=np.int32)
+        )
 
     @cached_property
     def first(self) -> int:
-        """The thread that launches most, else does most, but the backward engine's own only if
-        there is no other; -1 without host events."""
-        if not self._host_rows:
-            return -1
-        t = self.trace
-        launching = np.unique(t.launch[self.is_work & (t.launch >= 0)])
-        counts = np.bincount(t.track[launching], minlength=len(t.tracks))
-        engines = self._engines()
-        return max(
-            self._host_rows,
-            key=lambda k: (not engines[k], counts[k], len(self._host_rows[k])),
-        )
-
-    def _engines(self) -> Bool:
-        """By track whether nearly all of its time is backward."""
-        t = self.trace
-        top = np.flatnonzero(self.is_host & (t.parent < 0))
-        used = np.unique(t.name[top])
-        backward = [i for i in used.tolist() if vocabulary.HOST["backward"].search(t.names[i])]
-        mine = np.isin(t.name[top], backward)
-        whole = np.bincount(t.track[top], t.dur[top], len(t.tracks))
-        part = np.bincount(t.track[top[mine]], t.dur[top[mine]], len(t.tracks))
-        return np.asarray((part > 0) & (part >= _NEARLY * whole))
+        """The main thread; -1 without host events."""
+        return threads.main(self)
 
     @cached_property
     def busiest(self) -> int:
         """The stream with the most work; -1 without one."""
         return max(self.streams, key=lambda k: len(self.streams[k]), default=-1)
 
-    def issued_before(self, track: int, time: int) -> int:
-        """Index in a stream of the last work issued up to ``time``; -1 where none was."""
-        return int(np.searchsorted(self._issued_from[track], time, "right")) - 1
+    def _issued(self) -> Int64:
+        t = self.trace
+        launched = self.is_work & (t.launch >= 0)
+        issued: Int64 = t.start[np.where(launched, t.launch, np.arange(len(t)))]
+        for works in self.streams.values():  # what no call here launched was queued before
+            known = t.launch[works] >= 0
+            if known.any():
+                issued[works[: int(np.argmax(known))]] = t.start.min()
+        return issued
+
+    def issued_before(self, track: int, time: Int64) -> Int64:
+        """Indices in a stream of the last work issued up to each ``time``; -1 where none was."""
+        return np.asarray(np.searchsorted(self._issued_from[track], time, "right")) - 1
 
     @cached_property
     def _issued_from(self) -> dict[int, Int64]:
@@ -157,176 +174,124 @@ class Graph:
             found.setdefault(call, []).append(row)
         return found
 
-    @cached_property
-    def own(self) -> Int64:
-        """Of each host event its time less that of the events right inside it, ns."""
-        inner = self.is_host & (self.trace.parent >= 0)
-        own = self.trace.dur.copy()
-        np.subtract.at(own, self.trace.parent[inner], self.trace.dur[inner])
-        return np.maximum(own, 0)
-
     # -- constants -----------------------------------------------------------------------------
     def _build(self) -> None:
-        for nodes in self.threads.values():
-            times = self.origin[nodes]
-            self.gap[nodes[1:]] = np.diff(times)
-        for track in self.threads:
-            if track != self.first:
-                self._attach(track)
-        self._streams()
-        for node, dep in waits.between_streams(self):
-            self.deps[node] = (*self.deps.get(node, ()), dep)
-        for node, own, deps, tracks in waits.found(self):
-            self.deps[node] = (*self.deps.get(node, ()), *deps)
-            self.gap[node] = min(self.gap[node], own)
-            if tracks:
-                self.covering[node] = tracks
+        t = self.trace
+        nodes = self._host_sequences.nodes
+        same = np.ones(max(0, len(nodes) - 1), np.bool_)
+        begins = self._host_sequences.ptr[1:-1]
+        same[begins[(begins > 0) & (begins < len(nodes))] - 1] = False
+        gaps = np.diff(self.origin[nodes])
+        self.gap[nodes[1:][same]] = gaps[same]
+        across = threads.attach(self)
+        device = streams.place(self)
+        awaited = waits.find(self)
+        edges = [*across, *device, *waits.between_streams(self), awaited.edge]
+        self.deps = Deps.of(2 * len(t), edges, self._kinds)
+        self.waits = awaited
+        self.order = self._arrange()
+
+    def _arrange(self) -> Int32:
+        """All nodes, each after the one before it on its track and all that it waits for. Where
+        clocks disagree so far that events wait in a circle, nobody waits for what was recorded
+        later; if that is not enough, nobody waits at all."""
+        deps, node = self.deps, self.deps.node
+        later = self.recorded[deps.on] >= self.recorded[node]
+        for left_out in (np.zeros(len(node), np.bool_), later, np.ones(len(node), np.bool_)):
+            self.deps = self._without(deps, left_out)
+            try:
+                return arrange(self.sequences, self.deps)
+            except Stuck:
+                continue
+        raise AssertionError("tracks alone are no circle")
+
+    def _without(self, deps: Deps, left_out: Bool) -> Deps:
+        """Without some; who waited then comes as long after the one before it as recorded."""
+        if not left_out.any():
+            return deps
+        prev = self.sequences.before(len(self.gap))
+        free = np.unique(deps.node[left_out])
+        self.gap[free] = self.recorded[free] - self.dur[free] - self.recorded[prev[free]]
+        keep = ~left_out & ~np.isin(deps.node, free[prev[free] < 0])
+        edge = deps.node[keep], deps.on[keep].astype(np.int64), deps.delay[keep]
+        return Deps.of(len(self.gap), [edge], self._kinds)
+
+    @cached_property
+    def recorded(self) -> Int64:
+        """The time of every node as recorded; of device work its end."""
+        at = self.origin.copy()
+        work = np.flatnonzero(self.is_work)
+        at[2 * work] = self.trace.end[work]
+        return at
+
+    def _kinds(self, node: Int64, on: Int64) -> UInt8:
+        """Of what ``node`` waits for."""
+        t = self.trace
+        kind = np.full(len(node), THREAD, np.uint8)
+        mine, its = self.is_work[node // 2], self.is_work[on // 2]
+        kind[mine & its] = STREAM
+        kind[~mine & its] = WAIT
+        kind[mine & ~its & (t.launch[node // 2] == on // 2)] = LAUNCH
+        kind[~mine & ~its & ~threads.working(self)[t.track[on // 2]]] = SERVED
+        return kind
+
+    @cached_property
+    def program(self) -> Bool:
+        """Rows of the program: device work, and host events of the threads that run it. The others
+        fetch data or watch: where they are waited for, those who wait are late."""
+        return self.is_work | (self.is_host & threads.working(self)[self.trace.track])
+
+    @cached_property
+    def deps_by_node(self) -> dict[int, tuple[tuple[int, int], ...]]:
+        """(node, delay) of what each node waits for."""
+        found: dict[int, tuple[tuple[int, int], ...]] = {}
+        on, delay = self.deps.on.tolist(), self.deps.delay.tolist()
+        for node, pair in zip(self.deps.node.tolist(), zip(on, delay, strict=True), strict=True):
+            found[node] = (*found.get(node, ()), pair)
+        return found
+
+    @cached_property
+    def across(self) -> set[int]:
+        """Nodes whose first dependency is on another thread."""
+        first = self.deps.ptr[:-1][np.diff(self.deps.ptr) > 0]
+        between = (self.deps.kind[first] & (THREAD | SERVED)) > 0
+        return set(self.deps.node[first[between]].tolist())
 
     @cached_property
     def typical(self) -> Typical:
         """Lower quartiles over those events of which the cause is plain."""
         latency, gap = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         for rows in self.streams.values():
-            since, between = self._observed(rows)
+            since, between = self.observed(rows)
             known = self.trace.launch[rows] >= 0
             latency.append(since[known & (between > _IDLE_NS)])
             gap.append(between[known & (since > _IDLE_NS) & (between < _IDLE_NS)])
-        delays = waits.delays(self)
         return Typical(
             _usual(np.concatenate(latency), _LATENCY_NS),
             max(0, _usual(np.concatenate(gap), _GAP_NS)),  # overlaps are launched as such
-            _usual(delays, _DELAY_NS),
+            _usual(waits.delays(self), _DELAY_NS),
         )
 
-    def _observed(self, rows: Int64) -> tuple[Int64, Int64]:
-        """ns from issue to start, and from the end of the work before to the start."""
+    def observed(self, rows: Int64) -> tuple[Int64, Int64]:
+        """Of a stream's works, ns from issue to start, and from the end of the work before to the
+        start."""
         t = self.trace
         since = t.start[rows] - self.issued[rows]
         between = np.full(len(rows), np.iinfo(np.int64).max // 4)  # nothing before the first
         between[1:] = t.start[rows[1:]] - t.end[rows[:-1]]
         return since, between
 
-    def _streams(self) -> None:
-        for track, rows in self.streams.items():
-            since, between = self._observed(rows)
-            known = self.trace.launch[rows] >= 0
-            latency = np.where(known, np.minimum(since, self.typical.latency), since)
-            gap = np.where(known, np.minimum(between, self.typical.gap), between)
-            if self.uniform:
-                latency[known], gap[known] = self.typical.latency, self.typical.gap
-                latency[0] = since[0]  # behind a queue of before the recording
-            self.dur[2 * rows] = self.trace.dur[rows]
-            for i, row in enumerate(rows.tolist()):
-                self._place(track, row, int(since[i]), int(between[i]), int(latency[i]), i > 0)
-                self.gap[2 * row] = gap[i] if known[i] else min(gap[i], between[i])
-            self._explain(track, rows, known, since, between, latency)
-            self.gap[2 * rows[0]] = self.typical.gap  # of what an edit puts before it
 
-    def _place(
-        self, track: int, row: int, since: int, between: int, latency: int, follows: bool
-    ) -> None:
-        launch = int(self.trace.launch[row])
-        if launch >= 0 and self.is_host[launch]:
-            self.deps[2 * row] = ((2 * launch, latency),)
-        elif not follows and self.first >= 0:
-            self._follow(2 * row, int(self.trace.start[row]))
-
-    def _explain(
-        self, track: int, rows: Int64, known: Bool, since: Int64, between: Int64, latency: Int64
-    ) -> None:
-        """Starts that neither the launch nor the work before accounts for: other streams, or an
-        edge of its own length."""
-        gap = self.gap[2 * rows]
-        reach = np.maximum(self.issued[rows] + latency, self.trace.start[rows] - between + gap)
-        late = self.trace.start[rows] - reach
-        for i in np.flatnonzero(known & (late > 0)).tolist():
-            row = int(rows[i])
-            if late[i] > _SEEN_NS and (cause := self._cause(track, row)) is not None:
-                delay = int(self.trace.start[row] - self.trace.end[cause])
-                wanted = self.typical.gap if self.uniform else delay
-                self.deps[2 * row] = (*self.deps.get(2 * row, ()), (2 * cause, wanted))
-            elif not self.uniform:
-                self._stretch(row, i, int(since[i]), int(between[i]), latency)
-
-    def _stretch(self, row: int, i: int, since: int, between: int, latency: Int64) -> None:
-        by_launch = self.issued[row] + latency[i]
-        by_stream = self.trace.start[row] - between + self.gap[2 * row]
-        if by_launch >= by_stream and 2 * row in self.deps:
-            launch = self.deps[2 * row][0][0]
-            self.deps[2 * row] = ((launch, since), *self.deps[2 * row][1:])
-        else:
-            self.gap[2 * row] = between
-
-    def _cause(self, track: int, row: int) -> int | None:
-        """The work of another stream of the same device whose end set this one off."""
-        start, issued = int(self.trace.start[row]), int(self.issued[row])
-        best, best_end = None, start - _NEAR_NS
-        for other, rows in self.streams.items():
-            if other == track or self.trace.device[rows[0]] != self.trace.device[row]:
-                continue
-            ends = self._ends[other]
-            i = int(np.searchsorted(ends, start, "right")) - 1
-            if i >= 0 and ends[i] > best_end and self.issued[rows[i]] <= issued:
-                best, best_end = int(rows[i]), int(ends[i])
-        return best
-
-    @cached_property
-    def _ends(self) -> dict[int, Int64]:
-        return {k: np.maximum.accumulate(self.trace.end[rows]) for k, rows in self.streams.items()}
-
-    # -- second threads ------------------------------------------------------------------------
-    @cached_property
-    def _first_times(self) -> Int64:
-        return self.origin[self.threads[self.first]]
-
-    def _follow(self, node: int, time: int) -> None:
-        """Let a node begin when the first thread has got as far as it had then."""
-        i = int(np.searchsorted(self._first_times, time, "right")) - 1
-        if i >= 0:
-            at = int(self.threads[self.first][i])
-            self.deps[node] = ((at, time - int(self._first_times[i])),)
-            self.gap[node] = 0
-            self.across.add(node)
-
-    def _attach(self, track: int) -> None:
-        """Where a second thread begins anew, and where the first waits for it (the backward)."""
-        nodes = self.threads[track]
-        times, gaps = self.origin[nodes], self.gap[nodes]
-        depth = np.cumsum(np.where(nodes % 2 == 0, 1, -1)) - np.where(nodes % 2 == 0, 1, -1)
-        begins = (gaps > BURST_NS) & (depth == 0)
-        begins[0] = True
-        reached = np.searchsorted(self._first_times, times, "right")
-        begins[1:] &= np.diff(reached) > 0  # the first thread got ahead meanwhile
-        for i in np.flatnonzero(begins).tolist():
-            self._follow(int(nodes[i]), int(times[i]))
-        self._join(nodes, times)
-
-    def _join(self, nodes: Int64, times: Int64) -> None:
-        """The first thread's gaps that this thread fills: there it waits for it."""
-        mine, at = self.threads[self.first], self._first_times
-        gap = np.diff(at)
-        for i in np.flatnonzero(gap > BURST_NS // 2).tolist():
-            a, b = np.searchsorted(times, (at[i], at[i + 1]), "right")
-            if b - a < 2 or times[b - 1] - times[a] < 0.5 * gap[i]:
-                continue
-            after = int(at[i + 1] - times[b - 1])
-            self.gap[mine[i + 1]] = min(int(gap[i]), _SEEN_NS)
-            node = int(mine[i + 1])
-            self.deps[node] = (*self.deps.get(node, ()), (int(nodes[b - 1]), after))
-            self.across.add(node)
-            if a and 2 * (nodes[a] // 2) == nodes[a] and int(nodes[a]) not in self.deps:
-                self._follow(int(nodes[a]), int(times[a]))
-
-
-def calls(trace: Trace, kind: str) -> Int64:
-    """Rows of runtime and driver calls of a kind of ``vocabulary.CALLS``."""
-    rows = trace.rows(Cat.RUNTIME, Cat.DRIVER)
-    used = np.unique(trace.name[rows])
-    pattern = vocabulary.CALLS[kind]
-    wanted = [i for i in used.tolist() if pattern.search(trace.names[i])]
-    return np.asarray(rows[np.isin(trace.name[rows], wanted)])
+def trace_cats(trace: Trace, cats: Sequence[Cat]) -> Bool:
+    """By row whether it is of one of these categories."""
+    table = np.zeros(256, np.bool_)
+    table[list(cats)] = True
+    return table[trace.cat.view(np.uint8)]
 
 
 def _usual(values: Int64, otherwise: int) -> int:
     values = values[values < _HIDDEN_NS]
-    return int(np.quantile(values, _LOW, method="lower")) if len(values) else otherwise
+    if not len(values):
+        return otherwise
+    low = int(_LOW * (len(values) - 1))
+    return int(np.partition(values, low)[low])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from detector.replay.edits import Alter, Edit, Insert, Issue, Remove, Replace, Task, Times, Wait
-from detector.replay.solve import Stuck, solve
+from detector.replay.solve import Deps, Sequences, Stuck, arrange, times
 from detector.trace import Int64
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Program:
         self.gap: list[int] = graph.gap.tolist()
         self.dur: list[int] = graph.dur.tolist()
         self.origin: list[int] = graph.origin.tolist()
-        self.deps = dict(graph.deps)
+        self.deps = dict(graph.deps_by_node)
         self.across = set(graph.across)
         self.gone: set[int] = set()
         self.heir: dict[int, int] = {}  # who stands for a node that is gone; -1: nobody
@@ -274,7 +274,7 @@ class Program:
         for node, issue, key in self.linked:
             self._link(node, issue, key, keys)
         typical = self.graph.typical
-        for end, tracks in self.graph.covering.items() if self.added else ():
+        for end, tracks in self.graph.waits.covering.items() if self.added else ():
             key = self._launched(self.origin[end - 1])
             for track in tracks & self.added.keys():
                 self._after(end, track, key, keys, typical.delay, fresh=True)
@@ -343,10 +343,9 @@ class Program:
     # -- times ---------------------------------------------------------------------------------
     def run(self) -> Times:
         """The time of every node. Raises Stuck."""
-        time = solve(self.sequences, self.gap, self.dur, self.deps, self.origin)
+        values = self._solved()
         trace, graph = self.graph.trace, self.graph
         start, end, keep = trace.start.copy(), trace.end.copy(), np.ones(len(trace), np.bool_)
-        values = np.array([-1 if t is None else t for t in time], np.int64)
         host, work = np.flatnonzero(graph.is_host), np.flatnonzero(graph.is_work)
         start[host], end[host] = values[2 * host], values[2 * host + 1]
         end[work] = values[2 * work]
@@ -366,3 +365,16 @@ class Program:
             np.where(has, values[issue], -1),
             {k: (int(values[a]), int(values[b])) for k, (a, b) in self.idle.items()},
         )
+
+    def _solved(self) -> Int64:
+        """The time of every node; -1 of those that are gone."""
+        sequences = list(self.sequences.values())
+        ptr = np.cumsum([0, *map(len, sequences)], dtype=np.int32)
+        program = Sequences(np.array([n for s in sequences for n in s], np.int32), ptr)
+        edges = [(node, on, delay) for node, deps in self.deps.items() for on, delay in deps]
+        columns = np.array(edges, np.int64).reshape(-1, 3).T
+        deps = Deps.of(len(self.gap), [(columns[0], columns[1], columns[2])])
+        gap, dur, origin = (np.array(c, np.int64) for c in (self.gap, self.dur, self.origin))
+        mute = np.zeros(len(gap), np.uint8)
+        prev = program.before(len(gap))
+        return times(arrange(program, deps), prev, gap, dur, deps, mute, origin, self.base)

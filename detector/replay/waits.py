@@ -6,152 +6,232 @@ with it: the call cannot have returned before what it waited for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from detector import vocabulary
-from detector.trace import Cat, Int64
+from detector.replay.solve import Edge
+from detector.trace import Bool, Cat, Int64, Trace
 
 if TYPE_CHECKING:
     from detector.replay.graph import Graph
 
-Deps = tuple[tuple[int, int], ...]
-# A call, the last works that it waited for, and the streams on which it waits for all there is.
-Waiting = tuple[int, Int64, set[int]]
-
 _CLOCKS_NS: Final = 1_000  # the host's and the device's clocks agree no better
-_OWN_NS: Final = 5_000  # what a call takes that need not wait
+OWN_NS: Final = 5_000  # what a call takes that need not wait
 _LONG_NS: Final = 50_000  # a launch that takes longer found its queue full
 _QUEUED: Final = 256  # works ahead of it then
 _NEAR_NS: Final = 30_000  # a driver's implicit wait ends so soon after the work
 _STAGED_NS: Final = 10_000  # a copy from pageable memory ends so soon after its call
+_WITHIN: Final = 64  # launches after a stream was told to wait, the first on its thread is meant
 
 
-def found(graph: Graph) -> Iterator[tuple[int, int, Deps, set[int]]]:
-    """(end node of a call, its own time, what it waits for, streams on which it also waits for
-    whatever else was issued before it) of every call that waits."""
-    seen: set[int] = set()
-    for kind in (_synchronised, _copied, _queued, _implied):
-        for row, works, tracks in kind(graph):
-            if row not in seen:
-                seen.add(row)
-                yield *_as_wait(graph, row, works), tracks
+@dataclass(frozen=True)
+class Waits:
+    """Calls that wait: for each of ``works`` the call ``which`` among ``rows``; and by call and
+    stream (columns ``tracks``) whether it also waits for whatever else was issued before it."""
+
+    rows: Int64
+    which: Int64
+    works: Int64
+    tracks: Int64
+    covers: Bool
+
+    def only(self, keep: Bool) -> Waits:
+        """Those calls alone."""
+        number = np.cumsum(keep) - 1
+        mine = keep[self.which]
+        which, works = number[self.which[mine]], self.works[mine]
+        return Waits(self.rows[keep], which, works, self.tracks, self.covers[keep])
+
+
+@dataclass(frozen=True)
+class Found:
+    """All waits of a program."""
+
+    waits: Waits
+    edge: Edge
+
+    @property
+    def covering(self) -> dict[int, set[int]]:
+        """By end node of a call, the streams on which it waits for all issued so far."""
+        call, column = np.nonzero(self.waits.covers)
+        found: dict[int, set[int]] = {}
+        rows, tracks = self.waits.rows[call].tolist(), self.waits.tracks[column].tolist()
+        for row, track in zip(rows, tracks, strict=True):
+            found.setdefault(2 * row + 1, set()).add(track)
+        return found
+
+
+def find(graph: Graph) -> Found:
+    """Every call that waits, and for what. Sets what such a call takes of its own."""
+    kinds = [graph_waits(graph) for graph_waits in (synchronised, _copied, _queued, _implied)]
+    rows = np.concatenate([kind.rows for kind in kinds])
+    first = np.zeros(len(rows), np.bool_)
+    first[np.unique(rows, return_index=True)[1]] = True
+    ends = np.cumsum([len(kind.rows) for kind in kinds])
+    parts = [k.only(m) for k, m in zip(kinds, np.split(first, ends[:-1]), strict=True)]
+    waits = _joined(parts)
+    return Found(waits, _edge(graph, waits))
+
+
+def _joined(parts: Sequence[Waits]) -> Waits:
+    offsets = np.cumsum([0, *(len(part.rows) for part in parts)])
+    return Waits(
+        np.concatenate([part.rows for part in parts]),
+        np.concatenate([p.which + o for p, o in zip(parts, offsets[:-1], strict=True)]),
+        np.concatenate([part.works for part in parts]),
+        parts[0].tracks,
+        np.concatenate([part.covers for part in parts]),
+    )
+
+
+def _edge(graph: Graph, waits: Waits) -> Edge:
+    t, node = graph.trace, 2 * waits.rows + 1
+    last = t.start[waits.rows].copy()
+    np.maximum.at(last, waits.which, t.end[waits.works])
+    gap = graph.gap[node]
+    # A call so short need not have waited, even where the work ended in it.
+    waited = (last > t.start[waits.rows]) & (gap > OWN_NS)
+    graph.gap[node[waited]] = OWN_NS
+    call, usual = waits.rows[waits.which], graph.typical.delay
+    delay = t.end[call] - t.end[waits.works]
+    binds = waited[waits.which] & (t.end[waits.works] == last[waits.which])
+    if graph.uniform:
+        delay[:] = usual
+    return 2 * call + 1, 2 * waits.works, np.where(binds, delay, np.minimum(delay, usual))
 
 
 def delays(graph: Graph) -> Int64:
     """ns from the end of awaited work to the return, of explicit waits that were waits."""
-    t = graph.trace
-    return np.array(
-        [
-            t.end[row] - t.end[works].max()
-            for row, works, _ in _synchronised(graph)
-            if len(works) and t.dur[row] > _OWN_NS and t.end[works].max() > t.start[row]
-        ],
-        np.int64,
-    )
+    t, waits = graph.trace, synchronised(graph)
+    last = np.full(len(waits.rows), -1, np.int64)
+    np.maximum.at(last, waits.which, t.end[waits.works])
+    long = (t.dur[waits.rows] > OWN_NS) & (last > t.start[waits.rows])
+    return np.asarray(t.end[waits.rows[long]] - last[long])
 
 
-def between_streams(graph: Graph) -> Iterator[tuple[int, tuple[int, int]]]:
-    """(work's node, dependency) where a stream was told to wait for the events of others."""
+def between_streams(graph: Graph) -> list[Edge]:
+    """Where a stream was told to wait for the events of others."""
     t = graph.trace
-    calls = t.rows(Cat.RUNTIME, Cat.DRIVER)
-    named = [i for i in np.unique(t.name[calls]).tolist() if "StreamWaitEvent" in t.names[i]]
+    asked = named(t, lambda name: "StreamWaitEvent" in name)
+    if not len(asked):
+        return []
+    calls, works = _told(graph, asked)
+    edges = []
+    for other, rows in graph.streams.items():
+        i = graph.issued_before(other, t.start[calls])
+        last = rows[i]
+        room = t.start[works] - t.end[last]
+        fits = (i >= 0) & (t.track[works] != other) & (t.device[last] == t.device[works])
+        fits &= room >= 0
+        delay = np.minimum(room[fits], graph.typical.gap)
+        edges.append((2 * works[fits], 2 * last[fits], delay))
+    return edges
+
+
+def _told(graph: Graph, calls: Int64) -> tuple[Int64, Int64]:
+    """Of the calls by which a stream waits, the work of it that is issued next, each once."""
+    t = graph.trace
     works = np.flatnonzero(graph.is_work & (t.launch >= 0))
     works = works[np.argsort(t.start[t.launch[works]], kind="stable")]
-    launches = t.launch[works]
-    seen: set[int] = set()
-    for call in calls[np.isin(t.name[calls], named)].tolist():
-        later = int(np.searchsorted(t.start[launches], t.start[call]))
-        after = launches[later : later + 64]
-        mine = np.flatnonzero(t.track[after] == t.track[call])
-        if not len(mine) or int(works[later + mine[0]]) in seen:
-            continue
-        work = int(works[later + mine[0]])
-        seen.add(work)
-        for other, rows in graph.streams.items():
-            i = graph.issued_before(other, int(t.start[call]))
-            if other == t.track[work] or i < 0 or t.device[rows[i]] != t.device[work]:
-                continue
-            room = int(t.start[work] - t.end[rows[i]])
-            if room >= 0:
-                yield 2 * work, (2 * int(rows[i]), min(room, graph.typical.gap))
+    starts, threads = t.start[t.launch[works]], t.track[t.launch[works]]
+    since = np.searchsorted(starts, t.start[calls])
+    after = np.full(len(calls), len(works))
+    for thread in np.unique(t.track[calls]):
+        mine, here = np.flatnonzero(t.track[calls] == thread), np.flatnonzero(threads == thread)
+        next_one = np.searchsorted(here, since[mine])
+        after[mine] = np.append(here, len(works))[next_one]
+    near = (after < len(works)) & (after - since < _WITHIN)
+    calls, chosen = calls[near], works[after[near]]
+    first = np.sort(np.unique(chosen, return_index=True)[1])
+    return calls[first], chosen[first]
 
 
-def _as_wait(graph: Graph, row: int, works: Int64) -> tuple[int, int, Deps]:
-    t, node = graph.trace, 2 * row + 1
-    gap = int(graph.gap[node])
-    last = int(t.end[works].max(initial=t.start[row]))
-    # A call so short need not have waited, even where the work ended in it.
-    waited = last > t.start[row] and gap > _OWN_NS
-    usual = graph.typical.delay
-    deps = []
-    for work in works.tolist():
-        delay = int(t.end[row] - t.end[work])
-        binds = waited and t.end[work] == last
-        deps.append((2 * work, usual if graph.uniform else delay if binds else min(delay, usual)))
-    return node, min(gap, _OWN_NS) if waited else gap, tuple(deps)
-
-
-def _synchronised(graph: Graph) -> Iterator[Waiting]:
+def synchronised(graph: Graph) -> Waits:
     """Explicit waits, each with the last works that it waited for."""
-    from detector.replay.graph import calls
-
     t = graph.trace
-    issuing = set(t.launch[graph.is_work].tolist())
-    everything = [bool(vocabulary.DEVICE_SYNC.search(name)) for name in t.names]
-    for row in calls(t, "sync").tolist():
-        if row in issuing:
-            continue
-        start = int(t.start[row])
-        works = _ended(graph, start, int(t.end[row]))
-        unused = {k for k in graph.streams if graph.issued_before(k, start) < 0}
-        if not everything[t.name[row]]:
-            works = _one(graph, row, works)
-            unused &= set() if len(works) else {graph.busiest}
-        if len(works) or unused:
-            yield row, works, unused | set(t.track[works].tolist())
+    rows = named(t, vocabulary.CALLS["sync"].search)
+    rows = rows[~np.isin(rows, t.launch[graph.is_work])]
+    last, ended = _ended(graph, rows)
+    everything = _of_all(t, rows)[:, None]
+    chosen = ended & (everything | _one(graph, rows, last, ended))
+    none = ~chosen.any(axis=1, keepdims=True)
+    unused = (last < 0) & (everything | (none & (_tracks(graph) == graph.busiest)))
+    return _waits(graph, rows, last, chosen, unused | chosen)
 
 
-def _ended(graph: Graph, since: int, until: int) -> Int64:
-    """The last work of each stream issued before ``since``, if it ended by ``until``."""
+def _of_all(trace: Trace, rows: Int64) -> Bool:
+    """By call whether it waits for all of the device."""
+    used, which = np.unique(trace.name[rows], return_inverse=True)
+    names = [trace.names[i] for i in used.tolist()]
+    return np.array([bool(vocabulary.DEVICE_SYNC.search(n)) for n in names], np.bool_)[which]
+
+
+def _tracks(graph: Graph) -> Int64:
+    return np.array(list(graph.streams), np.int64)
+
+
+def _waits(graph: Graph, rows: Int64, last: Int64, chosen: Bool, covers: Bool) -> Waits:
+    """From matrices of calls by streams; calls that wait for nothing are left out."""
+    any_one = covers.any(axis=1)
+    chosen, last = chosen[any_one], last[any_one]
+    which = np.nonzero(chosen)[0]
+    return Waits(rows[any_one], which, last[chosen], _tracks(graph), covers[any_one])
+
+
+def _ended(graph: Graph, rows: Int64) -> tuple[Int64, Bool]:
+    """By call and stream: the last work issued before the call, -1 without one; whether it ended
+    by the call's end."""
     t = graph.trace
-    last = [
-        int(rows[i])
-        for track, rows in graph.streams.items()
-        if (i := graph.issued_before(track, since)) >= 0
-    ]
-    return np.array([row for row in last if t.end[row] <= until + _CLOCKS_NS], np.int64)
+    last = np.full((len(rows), len(graph.streams)), -1, np.int64)
+    for k, (track, works) in enumerate(graph.streams.items()):
+        i = graph.issued_before(track, t.start[rows])
+        last[:, k] = np.where(i >= 0, works[i], -1)
+    return last, (last >= 0) & (t.end[last] <= t.end[rows][:, None] + _CLOCKS_NS)
 
 
-def _one(graph: Graph, row: int, works: Int64) -> Int64:
+def _one(graph: Graph, rows: Int64, last: Int64, ended: Bool) -> Bool:
     """Of the candidates of a stream's or an event's wait: what ended last in it, else what was
     issued last."""
     t = graph.trace
-    if not len(works):
-        return works
-    ends = t.end[works]
-    if ends.max() > t.start[row]:
-        return works[[int(np.argmax(ends))]]
-    return works[[int(np.argmax(graph.issued[works]))]]
+    if not last.size:
+        return ended
+    low = np.iinfo(np.int64).min
+    ends = np.where(ended, t.end[last], low)
+    issued = np.where(ended, graph.issued[last], low)
+    late = ends.max(axis=1) > t.start[rows]
+    best = np.where(late, ends.argmax(axis=1), issued.argmax(axis=1))
+    one = np.zeros_like(ended)
+    one[np.arange(len(rows)), best] = True
+    return one & ended
 
 
-def _copied(graph: Graph) -> Iterator[Waiting]:
+def _copied(graph: Graph) -> Waits:
     """Copies that returned when they were done."""
-    from detector.replay.graph import calls
-
     t = graph.trace
     copies = np.zeros(len(t), np.bool_)
-    copies[calls(t, "copy")] = True
+    copies[named(t, vocabulary.CALLS["copy"].search)] = True
     works = np.flatnonzero((t.cat == Cat.GPU_MEMCPY) & (t.launch >= 0))
-    for work in works[copies[t.launch[works]]].tolist():
-        row = int(t.launch[work])
-        late = int(t.end[work] - t.end[row])
-        if late <= _patience(t.names[t.name[row]], t.names[t.name[work]]) and (
-            late <= _CLOCKS_NS or t.start[work] < t.end[row]
-        ):
-            yield row, np.array([work]), set()
+    works = works[copies[t.launch[works]]]
+    rows = t.launch[works].astype(np.int64)
+    pairs, which = np.unique(
+        t.name[rows].astype(np.int64) * len(t.names) + t.name[works], return_inverse=True
+    )
+    names = [divmod(pair, len(t.names)) for pair in pairs.tolist()]
+    patience = [_patience(t.names[a], t.names[b]) for a, b in names]
+    late = t.end[works] - t.end[rows]
+    done = late <= np.array(patience, np.int64)[which]
+    done &= (late <= _CLOCKS_NS) | (t.start[works] < t.end[rows])
+    return _single(graph, rows[done], works[done])
+
+
+def _single(graph: Graph, rows: Int64, works: Int64) -> Waits:
+    """Calls that wait for one work each, and for nothing else."""
+    covers = np.zeros((len(rows), len(graph.streams)), np.bool_)
+    return Waits(rows, np.arange(len(rows)), works, _tracks(graph), covers)
 
 
 def _patience(call: str, copy: str) -> int:
@@ -164,30 +244,38 @@ def _patience(call: str, copy: str) -> int:
     return _STAGED_NS if vocabulary.COPY_DIRECTIONS["h2d"].search(copy) else _CLOCKS_NS
 
 
-def _queued(graph: Graph) -> Iterator[Waiting]:
+def _queued(graph: Graph) -> Waits:
     """Launches that found the queue full: they went on when earlier work had ended."""
     t = graph.trace
+    found, works = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for rows in graph.streams.values():
         ends = np.maximum.accumulate(t.end[rows])
-        known = np.flatnonzero(t.launch[rows] >= 0)
-        for i in known[t.dur[t.launch[rows[known]]] > _LONG_NS].tolist():
-            call = int(t.launch[rows[i]])
-            if t.cat[rows[i]] == Cat.GPU_MEMCPY:
-                continue
-            before = int(np.searchsorted(ends, t.end[call], "right")) - 1
-            if before >= 0 and i - before >= _QUEUED and ends[before] > t.start[call]:
-                yield call, rows[[before]], set()
+        long = (t.launch[rows] >= 0) & (t.dur[t.launch[rows]] > _LONG_NS)
+        i = np.flatnonzero(long & (t.cat[rows] != Cat.GPU_MEMCPY))
+        call = t.launch[rows[i]].astype(np.int64)
+        before = np.searchsorted(ends, t.end[call], "right") - 1
+        full = (before >= 0) & (i - before >= _QUEUED)
+        full &= ends[before] > t.start[call]
+        found.append(call[full])
+        works.append(rows[before[full]])
+    return _single(graph, np.concatenate(found), np.concatenate(works))
 
 
-def _implied(graph: Graph) -> Iterator[Waiting]:
+def _implied(graph: Graph) -> Waits:
     """Allocations that ended just after the work that was under way (``cudaFree`` waits)."""
-    from detector.replay.graph import calls
-
     t = graph.trace
-    for row in calls(t, "alloc").tolist():
-        if t.dur[row] < _OWN_NS:
-            continue
-        works = _ended(graph, int(t.start[row]), int(t.end[row]))
-        near = len(works) and t.end[works].max() > max(t.start[row], t.end[row] - _NEAR_NS)
-        if near:
-            yield row, works, set(t.track[works].tolist())
+    rows = named(t, vocabulary.CALLS["alloc"].search)
+    rows = rows[t.dur[rows] >= OWN_NS]
+    last, ended = _ended(graph, rows)
+    ends = np.where(ended, t.end[last], np.iinfo(np.int64).min)
+    latest = ends.max(axis=1, initial=np.iinfo(np.int64).min)
+    near = latest > np.maximum(t.start[rows], t.end[rows] - _NEAR_NS)
+    return _waits(graph, rows[near], last[near], ended[near], ended[near])
+
+
+def named(trace: Trace, matches: Callable[[str], object]) -> Int64:
+    """Rows of runtime and driver calls whose names match."""
+    rows = np.flatnonzero((trace.cat == Cat.RUNTIME) | (trace.cat == Cat.DRIVER))
+    used = np.unique(trace.name[rows])
+    wanted = [i for i in used.tolist() if matches(trace.names[i])]
+    return np.asarray(rows[np.isin(trace.name[rows], wanted)])

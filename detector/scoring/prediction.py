@@ -33,7 +33,7 @@ that is missing was not scanned."""
 def predictions_of(report: Report, trace: str) -> list[Prediction]:
     """The findings of a report; what its judge left unclear is none."""
     return [
-        Prediction(trace, f.pattern, occurrences(f), f.confidence, f.recoverable_us)
+        Prediction(trace, f.pattern, occurrences(f), f.confidence, f.estimated_savings_us)
         for f in report.findings
         if f.pattern != UNCLEAR
     ]

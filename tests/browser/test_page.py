@@ -11,14 +11,14 @@ import pytest
 
 from detector.render import html_page
 from detector.report import Report
-from tests.sample_reports import CPU_ONLY, HOSTILE, TYPICAL
+from tests.sample_reports import CPU_ONLY, HOSTILE, NOT_ANALYZABLE, TYPICAL
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next((found for name in NAMES if (found := shutil.which(name))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
 
 
-def opened(folder: Path, html: str) -> tuple[str, str]:
+def opened(folder: Path, html: str, *more: str) -> tuple[str, str]:
     """(the document after loading, what the browser logged)."""
     page = folder / "report.html"
     page.write_text(html, "utf-8")
@@ -26,7 +26,7 @@ def opened(folder: Path, html: str) -> tuple[str, str]:
         "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
         f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr", "--dump-dom",
     ]  # fmt: skip
-    command = [str(CHROMIUM), *flags, page.as_uri()]
+    command = [str(CHROMIUM), *flags, *more, page.as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     return done.stdout, done.stderr
 
@@ -36,13 +36,16 @@ def refusals(log: str) -> list[str]:
     return [line for line in log.splitlines() if re.search("Content Security Policy", line)]
 
 
-@pytest.mark.parametrize("report", [TYPICAL, HOSTILE, CPU_ONLY], ids=["typical", "hostile", "cpu"])
+REPORTS = {"typical": TYPICAL, "hostile": HOSTILE, "cpu": CPU_ONLY, "blind": NOT_ANALYZABLE}
+
+
+@pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS)
 def test_the_page_opens_without_a_refusal_and_without_a_script(tmp_path, report: Report):
     document, log = opened(tmp_path, html_page.render(report))
     assert refusals(log) == []
     assert "<script" not in document
     assert "<img" not in document
-    assert "Where the judged time went" in document
+    assert ("Where the analyzed time went" in document) == bool(report.ledger)
 
 
 def test_the_policy_would_stop_a_script_and_a_foreign_style(tmp_path):
@@ -52,3 +55,13 @@ def test_the_policy_would_stop_a_script_and_a_foreign_style(tmp_path):
     document, log = opened(tmp_path, html)
     assert "<title>taken" not in document
     assert len(refusals(log)) >= 2
+
+
+@pytest.mark.parametrize("report", [TYPICAL, HOSTILE], ids=["typical", "hostile"])
+def test_nothing_sticks_out_of_a_narrow_window(tmp_path, report: Report):
+    """As narrow as a headless window gets: 500 px, where the page is laid out as on a phone."""
+    html = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", html_page.render(report))
+    measure = "<script>document.title = document.documentElement.scrollWidth + ' px'</script>"
+    html = html.replace("</body>", f"{measure}</body>")
+    document, _ = opened(tmp_path, html, "--window-size=500,900", "--hide-scrollbars")
+    assert "<title>500 px" in document

@@ -17,13 +17,30 @@ from hypothesis import strategies as st
 from detector.kineto import read
 from detector.render import overlay
 from detector.render.formats import FORMATS, ON_STDOUT, View
-from detector.report import LEVELS, Report, occurrences, to_json
+from detector.report import LEVELS, LedgerPlace, LedgerRow, Report, occurrences, to_json
 from detector.scan import FORMATS as OFFERED
 from detector.scan import LEVELS as OFFERED_LEVELS
 from detector.trace import Cat
-from tests.sample_reports import CLEAN, CPU_ONLY, EVIL, HOSTILE, TYPICAL
+from tests.sample_reports import (
+    CLEAN,
+    CPU_ONLY,
+    EVIL,
+    HOSTILE,
+    HOSTILE_NOT_ANALYZABLE,
+    NOT_ANALYZABLE,
+    TYPICAL,
+)
 
-REPORTS = {"typical": TYPICAL, "clean": CLEAN, "cpu only": CPU_ONLY, "empty": Report()}
+REPORTS = {
+    "typical": TYPICAL,
+    "clean": CLEAN,
+    "cpu only": CPU_ONLY,
+    "not analyzable": NOT_ANALYZABLE,
+    "empty": Report(),
+}
+HOSTILES = pytest.mark.parametrize(
+    "hostile", [HOSTILE, HOSTILE_NOT_ANALYZABLE], ids=["hostile", "not analyzable"]
+)
 BARE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -49,8 +66,9 @@ def test_every_finding_is_named(form):
         assert finding.pattern in text
 
 
-def test_a_hostile_trace_puts_no_control_code_into_a_text(form):
-    text = form.one(HOSTILE, View())
+@HOSTILES
+def test_a_hostile_trace_puts_no_control_code_into_a_text(form, hostile):
+    text = form.one(hostile, View())
     if form.name == "json":  # there as escapes, for programs
         assert "\x1b" not in text
         return
@@ -65,10 +83,15 @@ def test_no_text_at_all_breaks_a_renderer(form, text):
     finding = replace(
         TYPICAL.findings[0],
         explanation=text,
+        assumes=text,
         evidence={text: text},
         fix=replace(TYPICAL.findings[0].fix, code=text, summary=text),
     )
-    report = replace(TYPICAL, findings=(finding,), warnings=(text,))
+    cause = LedgerRow(text, text, "host", 1.0, 1.0, (LedgerPlace(text, text, 1),))
+    report = replace(
+        TYPICAL, findings=(finding,), leads=(finding,), ledger=(cause,), unexplained=(cause,),
+        warnings=(text,),
+    )  # fmt: skip
     assert form.one(report, View()).endswith("\n")
 
 
@@ -97,7 +120,9 @@ def _page(report: Report) -> _Page:
     return page
 
 
-@pytest.mark.parametrize("report", [TYPICAL, HOSTILE], ids=["typical", "hostile"])
+@pytest.mark.parametrize(
+    "report", [TYPICAL, HOSTILE, HOSTILE_NOT_ANALYZABLE], ids=["typical", "hostile", "blind"]
+)
 def test_the_page_runs_and_loads_nothing(report):
     page = _page(report)
     tags = {tag for tag, _ in page.tags}
@@ -141,7 +166,7 @@ def test_every_tag_of_the_page_is_closed():
         def handle_endtag(self, tag):
             assert stack.pop() == tag
 
-    for report in (*REPORTS.values(), HOSTILE):
+    for report in (*REPORTS.values(), HOSTILE, HOSTILE_NOT_ANALYZABLE):
         parser = Balance()
         parser.feed(next(f for f in FORMATS if f.name == "html").one(report, View()))
         assert stack == []
@@ -155,8 +180,9 @@ def test_links_of_the_timeline_lead_to_a_card():
     assert links <= targets
 
 
-def test_markdown_holds_no_live_markup_from_a_trace():
-    text = next(f for f in FORMATS if f.name == "markdown").one(HOSTILE, View())
+@HOSTILES
+def test_markdown_holds_no_live_markup_from_a_trace(hostile):
+    text = next(f for f in FORMATS if f.name == "markdown").one(hostile, View())
     outside = re.sub(r"(?ms)^(`{3,})python\n.*?^\1$", "", text)  # fences
     outside = re.sub(r"(?<!\\)`[^`\n]*`", "", outside)  # spans of code
     assert "<script" not in outside

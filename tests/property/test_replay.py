@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detector.replay import Alter, Edit, Graph, Insert, Issue, Remove, Stuck, Task, Times
+from detector.replay import (
+    Alter,
+    Edit,
+    Graph,
+    Insert,
+    Issue,
+    Remove,
+    Repair,
+    Stuck,
+    Task,
+    Times,
+    solve,
+)
 from detector.trace import Cat, Int64, Trace
 from tests.random_traces import SEEDS, random_trace
 from tests.traces import Event, call, kernel, launch, memcpy, op, sync, trace_of
@@ -156,6 +168,41 @@ def test_a_kernel_of_another_length(program: list[Step], dur: int, data: st.Data
     assert_close(trace, times, before, after)
 
 
+@given(PROGRAMS, st.data())
+def test_without_a_step_the_program_is_what_a_machine_runs(
+    program: list[Step], data: st.DataObject
+) -> None:
+    """Of the idle time around it 5 µs, a call's, go along."""
+    place = data.draw(st.integers(1, len(program) - 1))
+    before = run(program)
+    rest = program[:place] + program[place + 1 :]
+    if place < len(rest):
+        before_it, behind = program[place].gap, rest[place].gap
+        gap = before_it + behind - min(before_it, behind, 5)
+        rest[place] = replace(rest[place], gap=gap)
+    trace = trace_of(*flat(before))
+    row = row_of(trace, before[place][0])
+    times = Graph(trace).solve(Repair(remove=np.array([row])))
+    assert_close(trace, times, before[:place] + before[place + 1 :], run(rest))
+
+
+@given(PROGRAMS, st.data())
+def test_a_repair_is_what_the_same_edits_make(program: list[Step], data: st.DataObject) -> None:
+    trace = trace_of(*flat(run(program)))
+    graph = Graph(trace)
+    host, work = np.flatnonzero(graph.is_host), np.flatnonzero(graph.is_work)
+    own, less, most = some_of(data.draw, host), some_of(data.draw, work), data.draw(NS)
+    now = graph.gap[2 * host + 1]  # of an event that holds none, without its wait
+    shorter = dict(zip(host.tolist(), np.minimum(now, most).tolist(), strict=True))
+    edits: list[Edit] = [Alter(row, dur=shorter[row]) for row in np.unique(own).tolist()]
+    edits += [Alter(row, dur=min(most, int(trace.dur[row]))) for row in np.unique(less).tolist()]
+    cap = np.array([most])
+    times = graph.solve(Repair(own=(own, cap), work=(less, cap)))
+    same = graph.replay(edits)
+    np.testing.assert_array_equal(times.start, same.start)
+    np.testing.assert_array_equal(times.end, same.end)
+
+
 # -- any trace -------------------------------------------------------------------------------------
 
 
@@ -274,3 +321,81 @@ def test_any_trace_can_be_edited(typical: bool, seed: int) -> None:
     assert times.keep.all()
     assert (times.end >= times.start).all()
     assert np.abs(times.start - trace.start).max() < 10**9
+
+
+# -- savings ---------------------------------------------------------------------------------------
+
+
+def some_of(draw: st.DrawFn, rows: Int64) -> Int64:
+    """Any few of these rows."""
+    chosen = st.lists(st.sampled_from(rows.tolist()), max_size=6) if len(rows) else st.just([])
+    return np.array(draw(chosen), np.int64)
+
+
+@st.composite
+def repairs(draw: st.DrawFn, graph: Graph, pure: bool = False) -> Repair:
+    """A few changes anywhere; ``pure``: nothing but removals of events and of waits."""
+    trace = graph.trace
+    host, work = np.flatnonzero(graph.is_host), np.flatnonzero(graph.is_work)
+    calls = trace.rows(Cat.RUNTIME, Cat.DRIVER)
+    gone = [some_of(draw, rows) for rows in (host, calls, work)]
+    if pure:
+        return Repair(remove=gone[0], unwait=gone[1], drop=gone[2])
+    own, idle, less = ((rows, draw(NS)) for rows in (some_of(draw, r) for r in (host, host, work)))
+    return Repair(gone[0], own, gone[1], idle, gone[2], less)
+
+
+@given(SEEDS)
+def test_without_a_repair_nothing_is_saved(seed: int) -> None:
+    graph = Graph(random_trace(seed))
+    times = graph.solve(Repair())
+    np.testing.assert_array_equal(times.start, graph.trace.start)
+    np.testing.assert_array_equal(times.end, graph.trace.end)
+    assert graph.saved(Repair()) == 0
+    assert graph.saved(Repair(), (0, int(graph.trace.end.max()))) == 0
+
+
+@given(SEEDS, st.data())
+def test_what_goes_saves_time_and_the_more_the_more(seed: int, data: st.DataObject) -> None:
+    graph = Graph(random_trace(seed))
+    one, other = data.draw(repairs(graph, pure=True)), data.draw(repairs(graph, pure=True))
+    middle = int(np.median(graph.trace.end))
+    for span in (None, (int(graph.trace.start[0]), middle), (middle, int(graph.trace.end.max()))):
+        alone, its, both = (graph.saved(r, span) for r in (one, other, one | other))
+        assert 0 <= max(alone, its) <= both <= graph.makespan()
+    first, joint = graph.solve(one), graph.solve(one | other)
+    kept = joint.keep & joint.timed
+    assert not (kept & ~first.keep).any()
+    assert (joint.end <= first.end)[kept].all()
+    assert (first.end <= graph.trace.end)[kept].all()
+
+
+@given(SEEDS, st.data())
+def test_shares_of_a_waterfall_add_up(seed: int, data: st.DataObject) -> None:
+    graph = Graph(random_trace(seed))
+    several = [data.draw(repairs(graph)) for _ in range(3)]
+    joint = several[0] | several[1] | several[2]
+    assert sum(graph.waterfall(several)) == graph.saved(joint)
+    edges = np.linspace(graph.trace.start.min(), graph.trace.end.max(), 5).astype(np.int64)
+    assert graph.saved_between(joint, edges).sum() == graph.saved(joint)
+
+
+@pytest.mark.skipif(solve.LOOPS is None, reason="the compiled loops are not built here")
+@given(SEEDS, st.data())
+def test_the_compiled_loops_find_what_those_in_python_find(seed: int, data: st.DataObject) -> None:
+    trace = random_trace(seed)
+    found = []
+    repair = data.draw(repairs(Graph(trace)))
+    for loops in (solve.LOOPS, None):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(solve, "LOOPS", loops)
+            graph = Graph(trace)
+            times = graph.solve(repair)
+            saved = graph.saved(repair)
+            found.append((times, saved, graph.sequences.nodes, graph.order))
+    (times, saved, *orders), (pure, pure_saved, *pure_orders) = found
+    assert saved == pure_saved
+    np.testing.assert_array_equal(times.start, pure.start)
+    np.testing.assert_array_equal(times.end, pure.end)
+    for order, other in zip(orders, pure_orders, strict=True):
+        np.testing.assert_array_equal(order, other)

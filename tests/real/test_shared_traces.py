@@ -45,7 +45,7 @@ def test_every_trace_gives_a_valid_report(file: str) -> None:
     assert from_json(to_json(found)) == from_json(to_json(from_json(to_json(found))))
     assert sum(f.share for f in found.findings) <= 1 + 1e-9
     assert all(f.share >= 0.01 for f in found.findings if f.pattern != "unclear")
-    assert found.summary.judged_us > 0
+    assert found.summary.analyzed_us > 0
 
 
 def test_the_loader_without_workers_is_found_and_the_one_with_workers_is_not() -> None:
@@ -54,7 +54,7 @@ def test_the_loader_without_workers_is_found_and_the_one_with_workers_is_not() -
     loader = [f for f in alone.findings if f.pattern == "input-dataloader-sync"]
     assert len(loader) == 1
     # 355 ms of 1,049 are waits with an idle device; most of them must be covered.
-    assert loader[0].recoverable_us > 0.8 * 355_000
+    assert loader[0].estimated_savings_us > 0.8 * 355_000
     assert len(loader[0].steps) == 6
     assert not [f for f in helped.findings if f.pattern.startswith("input-dataloader")]
 

@@ -32,7 +32,7 @@ def blind_to(trace: Trace) -> dict[str, str]:
     return blind(Activity(trace), judge_time(trace))
 
 
-def told(trace: Trace) -> tuple[str, ...]:
+def warnings_of(trace: Trace) -> tuple[str, ...]:
     return warnings(Activity(trace), judge_time(trace))
 
 
@@ -42,7 +42,7 @@ def without(*cats: Cat) -> Trace:
 
 def test_a_full_trace_lacks_only_the_other_ranks() -> None:
     assert blind_to(FULL) == {"comm-straggler": "needs the traces of several ranks together"}
-    assert told(FULL) == ()
+    assert warnings_of(FULL) == ()
 
 
 @pytest.mark.parametrize(
@@ -81,11 +81,11 @@ def test_an_empty_trace_can_show_nothing() -> None:
     assert set(blind_to(trace_of())) == set(IDS)
 
 
-def test_device_work_outside_the_judged_time_shows_nothing() -> None:
+def test_device_work_outside_the_analyzed_time_shows_nothing() -> None:
     late = [(1_000, 1_100), (1_100, 1_200)]
     trace = trace_of(*BODY, *(op("aten::mm", at, 90) for at, _ in late), steps=late)
-    assert blind_to(trace)["host-launch-bound"] == "no device work falls into the judged time"
-    assert any("no device work falls into" in line for line in told(trace))
+    assert blind_to(trace)["host-launch-bound"] == "no device work falls into the analyzed time"
+    assert any("no device work falls into" in line for line in warnings_of(trace))
 
 
 # -- warnings ------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ def test_device_work_outside_the_judged_time_shows_nothing() -> None:
     ("trace", "word"),
     [
         (without(Cat.CPU_OP), "no host events"),
-        (without(Cat.KERNEL), "no device records"),
+        (without(Cat.KERNEL), "device activity unavailable"),
         (without(Cat.KERNEL), "launches without device records"),
         (replace(FULL, coverage=Coverage(read_fraction=0.75)), "damaged file: 75.0% of"),
         (replace(FULL, coverage=Coverage(kernels_with_launch=0.9)), "10.0% of the device events"),
@@ -104,7 +104,7 @@ def test_device_work_outside_the_judged_time_shows_nothing() -> None:
             trace_of(
                 *repeat(BODY, 2, 100), Event(Cat.OVERHEAD, "Buffer Flush", 0, 20), steps=STEPS
             ),
-            "the profiler's own work takes 12%",  # 20 of the 160 judged
+            "profiler overhead is 12%",  # 20 of the 160 analyzed
         ),
         (
             trace_of(
@@ -113,20 +113,20 @@ def test_device_work_outside_the_judged_time_shows_nothing() -> None:
                 kernel("k", 12_000, 20, 9),
                 steps=[(0, 9_000), (9_000, 18_000)],
             ),
-            "the device idles although it has been given work",
+            "the GPU is idle although work was launched",
         ),
         (
             trace_of(*BODY, *(python(f"a.py({i}): f", i, 1) for i in range(21)), steps=STEPS),
-            "stacks were recorded",
+            "Python stacks were recorded",
         ),
         (
             trace_of(*repeat(BODY, 2, 100), kernel("k", 5, 200, device=1), steps=STEPS),
-            "2 devices in one trace: judged on device 1",
+            "2 devices in one trace: analyzed for device 1",
         ),
     ],
 )
 def test_each_doubt_is_said_once(trace: Trace, word: str) -> None:
-    assert [word in line for line in told(trace)].count(True) == 1
+    assert [word in line for line in warnings_of(trace)].count(True) == 1
 
 
 @pytest.mark.parametrize(
@@ -138,11 +138,11 @@ def test_each_doubt_is_said_once(trace: Trace, word: str) -> None:
     ],
 )
 def test_little_things_are_no_doubt(trace: Trace) -> None:
-    assert [line for line in told(trace) if "steps" not in line] == []
+    assert [line for line in warnings_of(trace) if "steps" not in line] == []
 
 
 @pytest.mark.parametrize("trace", [trace_of(), trace_of(kernel("k", 0, 1))])
 def test_degenerate_traces_are_doubted(trace: Trace) -> None:
-    lines = told(trace)
+    lines = warnings_of(trace)
     assert lines
     assert all("\n" not in line for line in lines)

@@ -257,6 +257,21 @@ def test_external_id_names_the_op_in_newer_files() -> None:
     assert trace.names[trace.name[trace.op[row(trace, "cudaLaunchKernel")]]] == "b"
 
 
+def test_without_correlations_an_external_id_joins_call_and_kernel() -> None:
+    """ROCm up to 6.x: ids of their own, that name no op."""
+    events = [
+        x("cpu_op", "aten::mm", 0, 14, args={"External id": 1025}),
+        x("cuda_runtime", "hipGetDeviceProperties", 3, 1, args={"External id": 57}),
+        x("cuda_runtime", "hipExtModuleLaunchKernel", 9, 4, args={"External id": 58}),
+        x("kernel", "Cijk", 20, 9, pid=2, tid=0, args={"External id": 58}),
+    ]
+    trace = load(events)
+    work = row(trace, "Cijk")
+    assert trace.names[trace.name[trace.launch[work]]] == "hipExtModuleLaunchKernel"
+    assert trace.names[trace.name[trace.op[work]]] == "aten::mm"
+    assert trace.coverage.kernels_with_launch == 1
+
+
 def test_up_to_2023_it_repeats_the_correlation_and_time_tells_the_op() -> None:
     ops = [
         x("cpu_op", "outer", 0, 10, args={"External id": 77}),

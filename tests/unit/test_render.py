@@ -13,10 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detector.errors import TraceError
-from detector.render import html_page, markdown, overlay, sarif, terminal, wording
-from detector.report import Finding, NotChecked, Report, SourceLine, StepInfo, WindowScore
-from detector.taxonomy import PATTERNS
-from tests.sample_reports import CLEAN, CPU_ONLY, TYPICAL, ZERO
+from detector.render import html_page, ledger, markdown, overlay, sarif, terminal, units, wording
+from detector.render.clean import clean
+from detector.report import (
+    Finding,
+    LedgerPlace,
+    LedgerRow,
+    NotChecked,
+    Report,
+    SourceLine,
+    StepInfo,
+    WindowScore,
+)
+from detector.taxonomy import BY_ID, PATTERNS
+from tests.sample_reports import CLEAN, CPU_ONLY, NOT_ANALYZABLE, TYPICAL, ZERO
 
 # --- wording -----------------------------------------------------------------------------------
 
@@ -27,14 +37,14 @@ from tests.sample_reports import CLEAN, CPU_ONLY, TYPICAL, ZERO
      (412_999, "413 ms"), (1_234_567, "1.23 s"), (-1500, "-1.50 ms"), (4.2e9, "4,200 s")],
 )  # fmt: skip
 def test_times_read_as_a_person_says_them(us, text):
-    assert wording.duration(us) == text
+    assert units.duration(us) == text
 
 
 @pytest.mark.parametrize(
     ("count", "text"), [(0, "0 B"), (48, "48 B"), (5_412_331, "5.41 MB"), (3.2e12, "3.20 TB")]
 )
 def test_sizes_read_as_a_person_says_them(count, text):
-    assert wording.size(count) == text
+    assert units.size(count) == text
 
 
 @pytest.mark.parametrize(
@@ -45,12 +55,12 @@ def test_sizes_read_as_a_person_says_them(count, text):
      ("elements", 4096.0, "4,096 elements")],
 )  # fmt: skip
 def test_evidence_is_shown_in_its_unit(unit, value, text):
-    assert wording.quantity(unit, value) == text
+    assert units.quantity(unit, value) == text
 
 
 @given(st.text(max_size=400), st.integers(2, 300))
 def test_a_cleaned_text_is_one_bounded_printable_line(text, limit):
-    out = wording.clean(text, limit)
+    out = clean(text, limit)
     assert out.isprintable() or set(out) - {" "} == set()
     assert len(out) <= 6 * limit
     assert "\n" not in out
@@ -61,7 +71,7 @@ def test_evidence_begins_with_what_differs_most_and_leaves_out_the_occurrences()
         "same": {"value": 0.5, "unit": "share", "rest": 0.5},
         "unlike": {"value": 0.9, "unit": "share", "rest": 0.1},
         "occurrences": [{"start_us": 0, "end_us": 1}],
-        "drivers": ["x"],
+        "top_features": ["x"],
     }
     finding = replace(TYPICAL.findings[0], evidence=evidence)
     rows = wording.evidence(finding, everything=True)
@@ -69,17 +79,17 @@ def test_evidence_begins_with_what_differs_most_and_leaves_out_the_occurrences()
     assert [row.label for row in wording.evidence(finding)] == ["unlike"]
     named = replace(finding, explanation="same 50 %")
     assert [row.label for row in wording.evidence(named)] == ["same", "unlike"]
-    assert rows[0] == wording.Row("unlike", "90.0 %", "elsewhere 10.0 %")
+    assert rows[0] == wording.Row("unlike", "90.0 %", "baseline 10.0 %")
 
 
-def test_what_the_flagger_went_by_is_told_as_text():
-    told = ["the device idles", "a <b>name</b>\x1b[31m"]
-    finding = replace(TYPICAL.findings[0], evidence={"drivers": told})
+def test_the_top_features_are_shown_as_text():
+    features = ["the GPU idles", "a <b>name</b>\x1b[31m"]
+    finding = replace(TYPICAL.findings[0], evidence={"top_features": features})
     report = replace(TYPICAL, findings=(finding,))
     page, text = html_page.render(report), markdown.render(report)
     for shown in (page, text):
-        assert "looked at" in shown
-        assert "the device idles; a" in shown
+        assert "top features" in shown
+        assert "the GPU idles; a" in shown
         assert "<b>name" not in shown
         assert "\x1b" not in shown
 
@@ -95,35 +105,123 @@ def test_steps_are_named(indices, text):
 
 def test_a_measure_is_called_by_its_label():
     value = {"value": 0.5, "unit": "share", "rest": 0.1}
-    evidence = {"busy": value, "mine": {**value, "label": "my own"}, "other_one": value}
+    evidence = {"mine": {**value, "label": "my own"}, "other_one": value}
     rows = wording.evidence(replace(TYPICAL.findings[0], evidence=evidence))
-    assert [row.label for row in rows] == ["device busy", "my own", "other one"]
+    assert [row.label for row in rows] == ["my own", "other one"]
 
 
 def test_steps_whose_names_hold_no_number_are_named_by_both_ends():
-    steps = (StepInfo("warm", 0.0, 1.0), StepInfo("hot", 1.0, 2.0))
+    steps = (StepInfo("warm", 0.0, 1.0), StepInfo("steady", 1.0, 2.0))
     report = replace(TYPICAL, source=replace(TYPICAL.source, steps=steps))
-    assert wording.steps(report, (0, 1)) == "warm … hot"
+    assert wording.steps(report, (0, 1)) == "warm … steady"
 
 
 def test_a_long_path_keeps_its_end():
     line = SourceLine("/very/" * 40 + "train.py", 41, "step")
-    assert wording.place(line).endswith("train.py:41 step")
-    assert len(wording.place(line)) < 80
+    assert wording.source_line(line).endswith("train.py:41 step")
+    assert len(wording.source_line(line)) < 80
 
 
-def test_causes_of_not_checked_are_told_once():
+def test_causes_of_not_checked_are_named_once():
     rows = [NotChecked(f"p{i}", "no shapes") for i in range(6)] + [NotChecked("q", "one rank")]
-    assert wording.not_checked(rows) == [
+    assert wording.not_checked(replace(TYPICAL, not_checked=tuple(rows))) == [
         ("no shapes", "p0, p1, p2, p3 and 2 more"),
         ("one rank", "q"),
     ]
 
 
-def test_findings_come_by_cost():
-    assert [f.recoverable_us for f in wording.by_cost(TYPICAL)] == sorted(
-        (f.recoverable_us for f in TYPICAL.findings), reverse=True
+def test_findings_come_by_estimated_savings():
+    shown = wording.findings(replace(TYPICAL, findings=TYPICAL.findings[::-1]))
+    assert shown == list(TYPICAL.findings)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [(90.0, 100.0, ""), (89.0, 100.0, "89.0 µs with all other findings repaired, 100 µs alone")],
+)
+def test_a_range_is_shown_where_it_is_wider_than_a_tenth_of_the_savings(low, high, text):
+    finding = replace(TYPICAL.findings[0], estimated_savings_us=100.0, savings_range_us=(low, high))
+    assert wording.savings_range(finding) == text
+
+
+def test_the_verdict_says_how_much_the_findings_save_together():
+    assert wording.verdict(TYPICAL) == (
+        "2 findings: estimated savings 112 ms of 413 ms (27 %); 1 more unclear; 2 leads; "
+        "32 of 38 patterns checked."
     )
+
+
+def test_an_unexplained_cause_is_one_sentence_with_its_place():
+    assert wording.unexplained(TYPICAL) == [
+        "13 % of the time (52.0 ms): host: framework Python, most in layers.py:95 forward",
+        "6.1 % of the time (25.2 ms): no host event recorded",
+    ]
+
+
+# --- the ledger --------------------------------------------------------------------------------
+
+
+def row(cause: str, group: str, share: float, label: str = "", *where: LedgerPlace) -> LedgerRow:
+    return LedgerRow(cause, label or cause, group, share * 1000, share, where)
+
+
+def lines_of(*rows: LedgerRow, report: Report = TYPICAL) -> list[tuple[str, float]]:
+    shown = ledger.lines(replace(report, ledger=rows))
+    return [("  " * line.is_cause + line.label, round(line.share, 6)) for line in shown]
+
+
+@pytest.mark.parametrize("report", [TYPICAL, CPU_ONLY], ids=["gpu", "cpu"])
+def test_the_groups_of_the_ledger_add_up_to_the_analyzed_time(report):
+    lines = ledger.lines(report)
+    groups = [line for line in lines if not line.is_cause]
+    assert sum(line.share for line in groups) == pytest.approx(1.0)
+    assert sum(line.us for line in groups) == pytest.approx(report.summary.analyzed_us)
+
+
+def test_causes_below_one_per_cent_are_one_row_of_their_group():
+    rows = (
+        row("queue", "device", 0.02),
+        row("python", "host", 0.9, "host: Python of the program"),
+        row("call", "host", 0.009),
+        row("loader", "host", 0.001),
+        row("nothing", "unexplained", 0.07, "unexplained: no host event recorded"),
+    )
+    assert lines_of(*rows) == [
+        ("GPU idle: the host is late", 0.91),
+        ("  Python of the program", 0.9),
+        ("  other", 0.01),
+        ("GPU idle: launched work not started", 0.02),
+        ("  queue", 0.02),
+        ("GPU idle: unexplained", 0.07),
+        ("  no host event recorded", 0.07),
+    ]
+
+
+def test_a_cause_that_only_repeats_its_group_is_not_shown_twice():
+    rows = (row("compute", "busy", 1.0, "GPU busy: compute"),)
+    assert lines_of(*rows) == [("GPU busy: compute", 1.0)]
+
+
+def test_a_trace_without_a_gpu_never_speaks_of_one():
+    text = " ".join(line.label for line in ledger.lines(CPU_ONLY))
+    assert "CPU busy" in text
+    assert "CPU idle" in text
+    assert "GPU" not in text
+
+
+@pytest.mark.parametrize(
+    ("where", "text"),
+    [
+        (LedgerPlace("step", "/a/b/train.py", 41), "train.py:41 step"),
+        (LedgerPlace("step", "C:\\b\\train.py", 41), "train.py:41 step"),
+        (LedgerPlace("aten::mm"), "aten::mm"),
+        (LedgerPlace("Memcpy HtoD (Pageable -> Device)"), "Memcpy HtoD (Pageable -> Device)"),
+        (LedgerPlace("void at::native::(anonymous namespace)::fill<4>(int)"), "fill"),
+        (LedgerPlace("ampere_sgemm_128x64_nn"), "ampere_sgemm_128x64_nn"),
+    ],
+)
+def test_a_place_is_short(where, text):
+    assert ledger.place(where) == text
 
 
 # --- terminal ----------------------------------------------------------------------------------
@@ -150,17 +248,24 @@ def test_the_terminal_says_what_where_when_and_what_to_change():
     text = terminal.render(TYPICAL, width=120)
     for part in (
         "5.41 MB · 82,113 events · 3,774 kernels · NVIDIA A100-SXM4-80GB · rank 0",
-        "4 steps (ProfilerStep#2–5) · judged 413 ms of 560 ms",
-        "device busy                     61.2 %   253 ms",
-        "! the first of 5 steps compiles and is judged apart",
-        "CRITICAL  The host reads single values from the device  sync-scalar-readback",
-        "88.0 ms (21.3 %)   high confidence (0.93), host side",
+        "4 steps (ProfilerStep#2–5) · analyzed 413 ms of 560 ms",
+        "GPU busy: compute                       55.9 %   231 ms  █████████",
+        "  framework Python                      12.6 %  52.0 ms  layers.py:95 forward",
+        "analyzed time                          100.0 %   413 ms",
+        "! the first of 5 steps compiles; it is left out",
+        f"CRITICAL  {BY_ID['sync-scalar-readback'].title}  sync-scalar-readback",
+        "88.0 ms (21 %); 61.1 ms with all other findings repaired, 95.4 ms alone",
+        "fault, host side, high confidence (0.93)",
         "4 times in ProfilerStep#2–5, 80.0 ms to 412 ms into the trace",
         "/home/user/project/train.py:41 train_step",
         "if step % 100 == 0: log(total.item())",
-        "host waits in aten::item: 82.0 %  (elsewhere 1.0 %)",
+        "assumes   nobody needs the value now",
+        "host waits in aten::item: 82.0 %  (baseline 1.0 %)",
         "UNCLEAR",
-        "not known   low confidence (0.30)",
+        "saves    not known",
+        "Leads, less likely than not",
+        "saves 19.8 ms (4.8 %), confidence 0.34, layers.py:95 forward",
+        "Not explained by a finding",
         "one rank only: comm-straggler",
     ):
         assert part in text
@@ -168,30 +273,56 @@ def test_the_terminal_says_what_where_when_and_what_to_change():
 
 def test_a_trace_without_a_device_says_so_plainly():
     text = terminal.render(CPU_ONLY, width=120)
-    assert "this trace shows no device, so the host itself is judged" in text
-    assert "host busy" in text
-    assert "device busy" not in text
+    assert "CPU busy: compute" in text
+    assert "CPU idle" in text
+    assert "GPU" not in text
     assert "Not checked (18 patterns)" in text
 
 
 def test_a_device_that_is_named_but_not_recorded_is_no_device():
     named = replace(CPU_ONLY, source=replace(CPU_ONLY.source, devices=("ARTEMIS",)))
-    assert not wording.has_device(named)
-    assert wording.has_device(TYPICAL)
+    assert not ledger.has_device(named)
+    assert ledger.has_device(TYPICAL)
 
 
 @pytest.mark.parametrize("render", [terminal, markdown, html_page], ids=lambda m: m.__name__)
-def test_no_finding_is_told_honestly_with_what_was_checked(render):
-    assert "No finding above 1 % of the judged time (32 of 38 patterns checked)." in render.render(
-        CLEAN
-    )
+def test_a_trace_that_cannot_be_analyzed_gets_the_reason_and_no_finding(render):
+    text = " ".join(render.render(NOT_ANALYZABLE).replace("&#x27;", "'").split())
+    assert "Cannot be analyzed: the GPU's records are missing for 83 % of the time." in text
+    assert "Instead: record a few steps with a larger profiler buffer" in text
+    for finding in (*NOT_ANALYZABLE.findings, *NOT_ANALYZABLE.leads):
+        assert finding.pattern not in text
+    for part in ("Leads", "Not explained", "Not checked"):
+        assert part not in text
+
+
+@pytest.mark.parametrize("render", [terminal, markdown, html_page], ids=lambda m: m.__name__)
+def test_the_parts_of_a_report_come_in_order(render):
+    text = render.render(TYPICAL)
+    parts = [
+        "analyzed 413 ms", "2 findings", "here the analyzed time went", "GPU idle",
+        BY_ID["sync-scalar-readback"].title, BY_ID["memory-zero-grad-fill"].title,
+        "Leads, less likely than not", "Not explained by a finding", "Not checked",
+    ]  # fmt: skip
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("render", [terminal, markdown, html_page], ids=lambda m: m.__name__)
+def test_no_finding_is_said_with_what_was_checked(render):
+    verdict = "No finding above 1 % of the analyzed time; 32 of 38 patterns checked."
+    assert verdict in render.render(CLEAN)
 
 
 def test_several_traces_end_in_a_line_each():
     rows = [("a.json", TYPICAL), ("b.json", "b.json: the file is empty"), ("c.json", CLEAN)]
-    text = terminal.summary(rows, width=100, colour=False)
-    assert "3 traces" in text
-    assert "sync-scalar-readback" in text
+    text = terminal.summary([*rows, ("d.json", NOT_ANALYZABLE)], width=160, colour=False)
+    assert "4 traces" in text
+    assert "Cannot be analyzed" in text
+    assert text.splitlines()[1].split("  ")[0] == "trace"
+    assert "estimated savings" in text
+    assert "112 ms (27 %)" in text
+    assert BY_ID["sync-scalar-readback"].title in text
     assert "the file is empty" in text
     assert "none above 1 %" in text
 
@@ -239,7 +370,22 @@ def test_sarif_points_at_source_lines_and_else_at_the_trace():
 
 
 def test_sarif_levels_follow_the_severity():
-    assert [r["level"] for r in run_of(TYPICAL)["results"]] == ["error", "note", "none"]
+    assert [r["level"] for r in run_of(TYPICAL)["results"]] == ["error", "warning", "none"]
+
+
+def test_sarif_of_a_trace_that_cannot_be_analyzed_is_no_success():
+    run = run_of(NOT_ANALYZABLE)
+    assert run["results"] == []
+    (invocation,) = run["invocations"]
+    assert not invocation["executionSuccessful"]
+    first = invocation["toolExecutionNotifications"][0]
+    assert first["level"] == "error"
+    assert "missing for 83 % of the time. Instead: record a few steps" in first["message"]["text"]
+
+
+def test_leads_are_no_results():
+    leads = {lead.pattern for lead in TYPICAL.leads}
+    assert leads.isdisjoint(result["ruleId"] for result in run_of(TYPICAL)["results"])
 
 
 @pytest.mark.parametrize(

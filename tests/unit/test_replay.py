@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +16,13 @@ from detector.replay import (
     Insert,
     Issue,
     Remove,
+    Repair,
     Replace,
     Stuck,
     Task,
     Times,
 )
-from detector.trace import Cat, Trace
+from detector.trace import Cat, Int64, Trace
 from tests.traces import (
     Event,
     annotation,
@@ -29,6 +31,7 @@ from tests.traces import (
     launch,
     memcpy,
     op,
+    python,
     repeat,
     sync,
     trace_of,
@@ -136,6 +139,20 @@ def test_usual_delays_come_near_what_varies() -> None:
     times = Graph(trace, typical=True).replay()
     assert np.abs(times.end - trace.end).max() <= us(4)
     assert (times.end != trace.end).any()
+
+
+def test_clocks_that_disagree_into_a_circle_are_reproduced() -> None:
+    """The wait is for the second kernel, which follows the first, which is launched after it."""
+    trace = trace_of(
+        launch(5, 4, 1),
+        sync(10, 90),
+        launch(200, 5, 2),
+        kernel("early", 20, 10, 2),
+        kernel("waited for", 40, 50, 1),
+    )
+    times = Graph(trace).replay()
+    np.testing.assert_array_equal(times.start, trace.start)
+    np.testing.assert_array_equal(times.end, trace.end)
 
 
 def test_an_empty_trace() -> None:
@@ -346,6 +363,21 @@ def test_a_stream_that_waits_for_an_event_follows_it() -> None:
     assert shifts(trace, times, "consume") == [40]
 
 
+@pytest.mark.parametrize(("behind", "shift"), [(20, 40), (60, 0)])
+def test_a_long_wait_that_ends_soon_after_another_stream_s_work_was_for_it(
+    behind: float, shift: float
+) -> None:
+    """No call says so."""
+    trace = trace_of(
+        launch(0, 5, 1),
+        kernel("produce", 5, 500, 1),
+        launch(12, 5, 2),
+        kernel("consume", 505 + behind, 20, 2, stream=20),
+    )
+    times = replay(trace, Alter(rows_of(trace, "produce")[0], dur=us(540)))
+    assert shifts(trace, times, "consume") == [shift]
+
+
 def test_streams_that_share_nothing_do_not_wait() -> None:
     trace = trace_of(
         launch(0, 5, 1),
@@ -446,6 +478,38 @@ def test_the_backward_still_begins_after_the_forward_without_its_first_op(
     times = replay(trace, Replace(row, fresh) if fresh else Remove(row))
     begin = 55 + (51 if fresh else 0)
     assert span(trace, times, "autograd::engine::evaluate_function: MmBackward0")[0] == begin
+
+
+THIRD = (
+    op("aten::loss", 0, 50),
+    annotation("Optimizer.step#SGD.step", 1_000, 100),
+    op("autograd::engine::evaluate_function: A", 60, 900, thread=2),
+    op("before", 62, 200, thread=2),
+    op("after", 700, 200, thread=2),
+    op("helper", 270, 420, thread=3),
+)
+
+
+@pytest.mark.parametrize(
+    ("thread", "at", "helper", "after"), [(3, 400, 0, 70), (2, 200, 70, 70), (1, 20, 70, 70)]
+)
+def test_a_second_thread_waits_for_a_third_that_it_set_off(
+    thread: int, at: float, helper: float, after: float
+) -> None:
+    trace = trace_of(*THIRD)
+    track = next(i for i, t in enumerate(trace.tracks) if t.tid == str(thread))
+    times = replay(trace, Insert(track, us(at), gap=us(70)))
+    assert shifts(trace, times, "helper") == [helper]
+    assert shifts(trace, times, "after") == [after]
+    assert shifts(trace, times, "Optimizer.step#SGD.step") == [70]
+
+
+def test_a_thread_that_was_busy_before_and_after_is_not_waited_for() -> None:
+    busy = op("other", 100, 165, thread=3), op("more", 692, 100, thread=3)
+    trace = trace_of(*THIRD, *busy)
+    track = next(i for i, t in enumerate(trace.tracks) if t.tid == "3")
+    times = replay(trace, Insert(track, us(400), gap=us(70)))
+    assert shifts(trace, times, "after") == [0]
 
 
 def test_a_pause_of_the_second_thread_waits_for_nobody() -> None:
@@ -652,3 +716,200 @@ def test_a_replay_changes_nothing_in_its_graph() -> None:
     graph = Graph(trace_of(*DEVICE_BOUND))
     graph.replay([idle(38, 300), Alter(2, dur=5)])
     np.testing.assert_array_equal(graph.replay().start, graph.trace.start)
+
+
+# -- repairs ---------------------------------------------------------------------------------------
+
+
+def saved(trace: Trace, repair: Repair, span: tuple[float, float] | None = None) -> float:
+    """µs; and the replay behind it holds what any must."""
+    graph = Graph(trace)
+    times = graph.solve(repair)
+    assert (times.end >= times.start)[times.keep & times.timed].all()
+    whole = None if span is None else (us(span[0]), us(span[1]))
+    return graph.saved(repair, whole) / 1_000
+
+
+def named(trace: Trace, *names: str) -> Int64:
+    return np.array([row for name in names for row in rows_of(trace, name)], np.int64)
+
+
+def test_a_program_is_as_long_as_it_took() -> None:
+    graph = Graph(trace_of(*DEVICE_BOUND))
+    assert graph.makespan() == us(7 + 5 * 101 + 100)
+    assert graph.makespan((us(100), us(310))) == us(309 - 100)  # the last op begins, a kernel ends
+
+
+def test_without_its_wait_a_host_runs_ahead() -> None:
+    trace = trace_of(*WAITING)
+    repair = Repair(unwait=named(trace, "cudaStreamSynchronize"))
+    times = Graph(trace).solve(repair)
+    assert span(trace, times, "cudaStreamSynchronize") == (10, 15)  # keeps a cost of its own
+    assert span(trace, times, "aten::add") == (27, 37)
+    assert span(trace, times, "k2") == (106, 116)  # behind the first kernel
+    assert saved(trace, repair) == 137 - 116
+
+
+def test_what_a_wait_costs_lies_behind_it() -> None:
+    trace = trace_of(*WAITING)
+    repair = Repair(unwait=named(trace, "cudaStreamSynchronize"))
+    assert saved(trace, repair, (0, 108)) == 108 - 105  # the kernel ends as before
+    edges = np.array([0, us(105), us(140)])
+    assert Graph(trace).saved_between(repair, edges).tolist() == [0, us(21)]
+
+
+def test_removed_with_all_inside_and_all_it_issued() -> None:
+    trace = trace_of(*HOST_BOUND)
+    row = rows_of(trace, "aten::add")[1]
+    repair = Repair(remove=np.array([row]))
+    times = Graph(trace).solve(repair)
+    assert [trace.start[i] for i in np.flatnonzero(~times.keep)] == [100_000, 105_000, 110_000]
+    assert shifts(trace, times, "k")[2:] == [-25] * 3  # and the interpreter's way to it
+    assert saved(trace, repair) == 25
+    inner = rows_of(trace, "cudaLaunchKernel")[1]
+    assert saved(trace, Repair(remove=np.array([row, inner]))) == 25
+
+
+def test_removed_from_an_op_the_op_s_own_time_stays() -> None:
+    trace = trace_of(op("outer", 0, 30), op("inner", 5, 10), op("next", 40, 10))
+    assert saved(trace, Repair(remove=named(trace, "inner"))) == 10
+
+
+def test_work_that_goes_alone_leaves_its_launch() -> None:
+    trace = trace_of(*DEVICE_BOUND)
+    second = rows_of(trace, "gemm")[1]
+    repair = Repair(drop=np.array([second]))
+    times = Graph(trace).solve(repair)
+    assert np.flatnonzero(~times.keep).tolist() == [second]
+    assert shifts(trace, times, "aten::mm") == [0] * 6
+    assert saved(trace, repair) == 101
+
+
+def test_a_wait_for_work_that_goes_waits_for_the_work_before() -> None:
+    trace = trace_of(*DEVICE_BOUND, sync(150, 466), op("after", 620, 5))
+    repair = Repair(drop=np.array([rows_of(trace, "gemm")[5]]))
+    assert shifts(trace, Graph(trace).solve(repair), "after") == [-101]
+
+
+def test_the_first_work_of_a_stream_is_not_pinned_without_its_launch() -> None:
+    trace = trace_of(op("before", 0, 1_000), *moved(DEVICE_BOUND, 1_000))
+    first = rows_of(trace, "aten::mm")[0]
+    repair = Repair(remove=np.array([first]), own=(named(trace, "before"), np.array([us(100)])))
+    # The second launch follows 900 µs earlier; its kernel waits for nothing else.
+    times = Graph(trace).solve(repair)
+    assert span(trace, times, "cudaLaunchKernel", 1) == (107, 112)
+    assert span(trace, times, "gemm", 1)[0] == 112
+
+
+def moved(events: tuple[Event, ...], by: float) -> tuple[Event, ...]:
+    return tuple(replace(event, start=event.start + by) for event in events)
+
+
+def test_shorter_work_frees_the_device() -> None:
+    trace = trace_of(*DEVICE_BOUND)
+    rows = named(trace, "gemm")
+    assert saved(trace, Repair(work=(rows, np.array([us(60)])))) == 6 * 40
+    assert saved(trace, Repair(work=(rows, np.array([us(300)])))) == 0
+
+
+def test_own_time_is_capped_and_what_is_inside_stays() -> None:
+    trace = trace_of(op("outer", 0, 30), op("inner", 5, 10), op("next", 40, 10))
+    repair = Repair(own=(named(trace, "outer"), np.array([us(4)])))
+    times = Graph(trace).solve(repair)
+    assert (span(trace, times, "outer"), span(trace, times, "inner")) == ((0, 14), (1, 11))
+    assert saved(trace, repair) == 16
+    assert saved(trace, Repair(own=(named(trace, "outer"), np.array([us(25)])))) == 0
+
+
+LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+
+
+def test_a_wait_for_a_thread_that_fetches_is_own_time() -> None:
+    trace = trace_of(
+        annotation(LOADER, 0, 1_000),
+        op("aten::pin_memory", 100, 890, thread=3),
+        *moved(HOST_BOUND, 1_000),
+    )
+    assert saved(trace, Repair(own=(named(trace, LOADER), np.array([0])))) == 1_000
+    # That thread is waited for all the same, where nothing says that it need not be.
+    fetching = named(trace, "aten::pin_memory")
+    assert saved(trace, Repair(own=(fetching, np.array([us(490)])))) == 400
+
+
+def test_a_wait_for_the_backward_is_not_own_time() -> None:
+    frame = python("torch/autograd/graph.py(1): _engine_run_backward", 52, 944)
+    trace = trace_of(*BACKWARD, frame)
+    assert saved(trace, Repair(own=(named(trace, frame.name), np.array([0])))) == 0
+
+
+def test_idle_time_before_an_event_is_capped() -> None:
+    trace = trace_of(op("first", 0, 10), op("second", 40, 10), op("third", 60, 10))
+    rows = named(trace, "second")
+    assert saved(trace, Repair(idle=(rows, np.array([us(3)])))) == 27
+    assert saved(trace, Repair(idle=(rows, np.array([us(50)])))) == 0
+
+
+def test_joined_repairs_take_the_smaller_and_what_goes_is_gone() -> None:
+    trace = trace_of(op("first", 0, 10), op("second", 40, 10), op("third", 60, 10))
+    rows = named(trace, "second")
+    some, more = (Repair(own=(rows, np.array([us(at)]))) for at in (6, 2))
+    assert saved(trace, some | more) == saved(trace, more | some) == 8
+    gone = Repair(remove=rows)
+    assert saved(trace, gone | more) == saved(trace, gone) == 15
+    assert Graph(trace).waterfall([some, more, gone, some]) == [us(4), us(4), us(7), 0]
+    assert Graph(trace).saved_each([some, more, gone]) == [us(4), us(8), us(15)]
+
+
+def test_one_figure_may_stand_for_all_rows() -> None:
+    trace = trace_of(op("first", 0, 10), op("second", 40, 10))
+    assert saved(trace, Repair(own=(np.arange(2), np.array([0])))) == 20
+
+
+def test_of_a_span_only_what_begins_in_it_is_repaired() -> None:
+    trace = trace_of(op("first", 0, 10), op("second", 40, 10), op("third", 60, 10))
+    repair = Repair(remove=np.arange(3))
+    assert saved(trace, repair, (30, 55)) == 15
+    assert saved(trace, repair, (30, 70)) == 25
+
+
+def test_threads_that_only_watch_do_not_count() -> None:
+    watching = python("threading.py(1): wait", 0, 500, thread=9)
+    trace = trace_of(*HOST_BOUND, watching)
+    assert Graph(trace).makespan() == us(420)
+    assert saved(trace, Repair(remove=np.array([rows_of(trace, "aten::add")[1]]))) == 25
+
+
+@pytest.mark.parametrize("thread", [1, 2])
+def test_the_main_thread_is_the_one_that_holds_the_loop(thread: int) -> None:
+    """Not the one that launches more."""
+    other = 3 - thread
+    loop = [
+        annotation("Optimizer.step#SGD.step", 0, 300, thread=thread),
+        op("a", 10, 10, thread=thread),
+    ]
+    more = [
+        e
+        for i in range(5)
+        for e in (launch(100 + 20 * i, 5, i + 1, thread=other), kernel("k", 106 + 20 * i, 5, i + 1))
+    ]
+    graph = Graph(trace_of(*loop, *more))
+    assert graph.trace.tracks[graph.first].tid == str(thread)
+
+
+@pytest.mark.parametrize(
+    "repair",
+    [
+        Repair(remove=np.array([2])),
+        Repair(unwait=np.array([9])),
+        Repair(drop=np.array([0])),
+        Repair(idle=(np.array([-1]), np.array([0]))),
+    ],
+)
+def test_repairs_of_what_is_not_there_are_refused(repair: Repair) -> None:
+    trace = trace_of(
+        launch(0, 5, 1),
+        Event(Cat.GPU_USER_ANNOTATION, "step", 1, 9, device=0, stream=7),
+        kernel("k", 5, 10, 1),
+    )
+    with pytest.raises(Stuck, match="is no"):
+        Graph(trace).saved(repair)

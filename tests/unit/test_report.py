@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 
 from detector.errors import DetectorError
 from detector.report import (
+    LEVELS,
     Candidate,
     Finding,
     Fix,
+    LedgerPlace,
+    LedgerRow,
     NotChecked,
     Report,
     SourceInfo,
@@ -29,10 +32,23 @@ from detector.report import (
     reaches,
     to_json,
 )
+from scripts import report_format
 
-# The contract's own example, names and nesting; see the design of report.json, version 1.
+# The contract's names and nesting, in their order.
+LEDGER = {
+    "cause": {}, "label": {}, "group": {}, "us": {}, "share": {},
+    "where": {"function": {}, "file": {}, "line": {}, "us": {}},
+}  # fmt: skip
+FINDING_NAMES = {
+    "id": {}, "pattern": {}, "side": {}, "start_us": {}, "end_us": {}, "steps": {},
+    "score": {}, "confidence": {}, "severity": {}, "kind": {}, "estimated_savings_us": {},
+    "savings_range_us": {}, "share": {}, "assumes": {}, "occurrences": {}, "evidence": {},
+    "explanation": {},
+    "fix": {"summary": {}, "code": {}, "where": {"file": {}, "line": {}, "function": {}}},
+    "candidates": {"pattern": {}, "probability": {}},
+}  # fmt: skip
 CONTRACT = {
-    "schema": {},
+    "schema": {}, "analyzable": {}, "why_not": {}, "record_instead": {},
     "tool": {"version": {}, "flagger": {}, "judge": {}, "taxonomy": {}, "config": {}},
     "source": {
         "path": {}, "sha256": {}, "bytes": {}, "events": {}, "kernels": {}, "devices": {},
@@ -40,17 +56,14 @@ CONTRACT = {
         "coverage": {"read_fraction": {}, "repaired": {}, "dropped": {},
                      "kernels_with_launch": {}, "kernels_with_op": {}},
     },
-    "summary": {"judged_us": {}, "device_busy": {}, "exposed_copy": {}, "exposed_comm": {},
-                "device_idle": {}, "recoverable_us": {}},
+    "summary": {"analyzed_us": {}, "trace_us": {}, "gpu_busy": {}, "exposed_copy": {},
+                "exposed_comm": {}, "gpu_idle": {}, "estimated_savings_us": {}},
+    "ledger": LEDGER,
+    "unexplained": LEDGER,
     "windows": {"start_us": {}, "end_us": {}, "step": {}, "score": {}, "cpu_score": {},
                 "gpu_score": {}},
-    "findings": {
-        "id": {}, "pattern": {}, "side": {}, "start_us": {}, "end_us": {}, "steps": {},
-        "score": {}, "confidence": {}, "severity": {}, "recoverable_us": {}, "share": {},
-        "occurrences": {}, "evidence": {}, "explanation": {},
-        "fix": {"summary": {}, "code": {}, "where": {"file": {}, "line": {}, "function": {}}},
-        "candidates": {"pattern": {}, "probability": {}},
-    },
+    "findings": FINDING_NAMES,
+    "leads": FINDING_NAMES,
     "not_checked": {"pattern": {}, "because": {}},
     "warnings": {},
 }  # fmt: skip
@@ -64,8 +77,12 @@ FINDING = Finding(
     fix=Fix("keep it on the device", "x", (SourceLine("train.py", 3, "step"),)),
     candidates=(Candidate("sync-scalar-readback", 0.9),),
 )
+CAUSE = LedgerRow("loader", "host: data loader", "host", 1.0, 1.0, (LedgerPlace("f", "a.py", 1),))
 FULL = Report(
     source=SourceInfo("a.json", steps=(StepInfo("ProfilerStep#2", 0.0, 1.0),)),
+    ledger=(CAUSE,),
+    unexplained=(CAUSE,),
+    leads=(FINDING,),
     windows=(WindowScore(0.0, 1.0, 0, 0.5),),
     findings=(FINDING,),
     not_checked=(NotChecked("comm-straggler", "one rank"),),
@@ -110,7 +127,21 @@ reports = st.builds(
             tuple
         ),
     ),
-    summary=st.builds(Summary, finite, share, share, share, share, finite),
+    summary=st.builds(Summary, finite, finite, share, share, share, share, finite),
+    analyzable=st.booleans(),
+    why_not=st.none() | st.text(max_size=5),
+    ledger=st.lists(
+        st.builds(
+            LedgerRow,
+            st.text(max_size=4),
+            st.text(max_size=4),
+            st.sampled_from(["busy", "host"]),
+            finite,
+            share,
+            st.just((LedgerPlace("f", "a.py", 1, 2.0),)),
+        ),
+        max_size=2,
+    ).map(tuple),
     windows=st.lists(
         st.builds(WindowScore, finite, finite, st.none() | st.integers(0, 9), share, share, share),
         max_size=2,
@@ -123,7 +154,9 @@ reports = st.builds(
             side=st.sampled_from(["cpu", "gpu"]),
             start_us=finite,
             end_us=finite,
-            severity=st.sampled_from(["info", "low", "warning", "critical"]),
+            severity=st.sampled_from(LEVELS),
+            kind=st.sampled_from(["fault", "opportunity"]),
+            savings_range_us=st.tuples(finite, finite),
             evidence=st.dictionaries(st.text(max_size=4), free, max_size=2),
         ),
         max_size=2,
@@ -163,7 +196,7 @@ def test_numbers_of_numpy_and_lone_surrogates_in_evidence_are_written():
     assert back.findings[0].evidence == {"n": 3, "t": 0.5, "a": [0, 1], "s": "?", "b": 2.0**70}
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 2}', '{"findings": 3}', b"\xff"])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 1}', '{"findings": 3}', b"\xff"])
 def test_what_is_no_report_is_one_error_of_one_line(text):
     with pytest.raises(DetectorError) as caught:
         from_json(text)
@@ -171,14 +204,12 @@ def test_what_is_no_report_is_one_error_of_one_line(text):
 
 
 def test_a_field_of_a_later_version_is_ignored():
-    assert from_json('{"schema": 1, "colour": "blue"}') == Report()
+    assert from_json('{"schema": 2, "colour": "blue"}') == Report()
 
 
 def test_a_finding_reaches_its_own_level_and_those_below():
-    report = Report(findings=(replace(FINDING, severity="warning"),))
-    assert [reaches(report, s) for s in ("info", "low", "warning", "critical")] == [
-        True, True, True, False,
-    ]  # fmt: skip
+    report = Report(findings=(replace(FINDING, severity="medium"),))
+    assert [reaches(report, level) for level in LEVELS] == [True, True, True, False, False]
     assert not reaches(Report(), "info")
 
 
@@ -186,3 +217,22 @@ def test_occurrences_are_those_listed_or_the_span():
     listed = [{"start_us": 1, "end_us": 2.0}, {"start_us": "x"}, 7]
     assert occurrences(replace(FINDING, evidence={"occurrences": listed})) == ((1.0, 2.0),)
     assert occurrences(FINDING) == ((10.0, 20.0),)
+
+
+def test_a_report_that_cannot_be_analyzed_reaches_no_level():
+    lead = replace(FINDING, severity="critical")
+    assert not reaches(Report(analyzable=False, why_not="too short", leads=(lead,)), "info")
+
+
+def test_the_document_of_the_format_is_current():
+    assert report_format.PAGE.read_text("utf-8") == report_format.page(), (
+        "run python scripts/report_format.py"
+    )
+
+
+def test_the_document_names_every_field_once_with_a_meaning():
+    page = report_format.page()
+    for name in ("estimated_savings_us", "analyzable", "record_instead", "savings_range_us"):
+        rows = [line for line in page.splitlines() if line.startswith(f"| `{name}` |")]
+        assert rows
+        assert all(row.split("|")[3].strip() for row in rows)

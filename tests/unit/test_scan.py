@@ -18,7 +18,7 @@ from detector import scan
 from detector.errors import TraceError
 from detector.kineto import Limits
 from detector.report import from_json
-from tests.sample_reports import CLEAN, TYPICAL
+from tests.sample_reports import CLEAN, NOT_ANALYZABLE, TYPICAL
 
 TRACE = b"""{"schemaVersion": 1, "traceEvents": [
 {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": 1.0, "dur": 2.0}
@@ -67,18 +67,29 @@ def test_every_format_prints_the_finding(trace, capsys, form):
     assert "sync-scalar-readback" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("level", "code"), [("info", 1), ("warning", 1), ("critical", 1), (None, 0)]
-)
+@pytest.mark.parametrize(("level", "code"), [("info", 1), ("high", 1), ("critical", 1), (None, 0)])
 def test_fail_on_turns_a_finding_into_exit_code_one(trace, level, code):
     assert scan.main([trace, *(["--fail-on", level] if level else [])]) == code
 
 
 def test_fail_on_says_nothing_about_what_is_less_severe_or_unclear(trace, pipeline):
-    pipeline[0] = replace(TYPICAL, findings=TYPICAL.findings[1:])  # low, and unclear
-    assert scan.main([trace, "--fail-on", "warning"]) == 0
+    pipeline[0] = replace(TYPICAL, findings=TYPICAL.findings[1:])  # medium, and unclear
+    assert scan.main([trace, "--fail-on", "high"]) == 0
     pipeline[0] = replace(TYPICAL, findings=TYPICAL.findings[2:])  # unclear alone
     assert scan.main([trace, "--fail-on", "info"]) == 0
+
+
+def test_under_fail_on_a_trace_that_cannot_be_analyzed_is_exit_code_two(trace, pipeline, capsys):
+    pipeline[0] = NOT_ANALYZABLE
+    assert scan.main([trace]) == 0
+    out, err = capsys.readouterr()
+    assert "Cannot be analyzed" in out
+    assert err == ""
+    assert scan.main([trace, "--fail-on", "critical"]) == 2
+    (line,) = errors(capsys)
+    assert line == (
+        f"error: {trace}: cannot be analyzed: the GPU's records are missing for 83 % of the time"
+    )
 
 
 def test_a_word_with_an_equals_sign_is_a_setting_unless_it_is_a_file(folder, capsys):
@@ -178,7 +189,8 @@ def test_one_unreadable_trace_among_several_does_not_stop_the_rest(folder, capsy
     assert "4 traces" in out
     assert sorted(p.name for p in Path("out").iterdir()) == ["a", "c", "summary.json"]
     rows = {row["trace"]: row for row in json.loads(Path("out/summary.json").read_text())}
-    assert rows["a.json"]["dearest"] == "sync-scalar-readback"
+    assert rows["a.json"]["top_finding"] == "sync-scalar-readback"
+    assert rows["a.json"]["estimated_savings_us"] == TYPICAL.summary.estimated_savings_us
     assert "error" in rows["b.json"]
 
 

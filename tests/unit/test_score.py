@@ -118,7 +118,7 @@ def test_the_constant_answer_has_a_row_where_training_traces_have_problems(
 
 def test_a_folder_of_reports_and_lists_is_scored(folder: Path) -> None:
     reports, out = folder.parent / "reports", folder.parent / "scores.json"
-    told = Finding("", GC, "cpu", 1100, 1200, confidence=0.8, recoverable_us=100)
+    told = Finding("", GC, "cpu", 1100, 1200, confidence=0.8, estimated_savings_us=100)
     bare = {k: v for k, v in GOOD.items() if k != "trace"}
     for name, text in {
         "recorded/bad": to_json(Report(findings=(told,))),

@@ -232,7 +232,7 @@ def test_the_constant_answer_is_the_most_frequent_costly_pattern() -> None:
 
 def test_a_report_becomes_predictions() -> None:
     places = {"occurrences": [{"start_us": 1, "end_us": 2}, {"start_us": 5, "end_us": 6}]}
-    told = Finding("", GC, "cpu", 1, 6, confidence=0.7, recoverable_us=30, evidence=places)
+    told = Finding("", GC, "cpu", 1, 6, confidence=0.7, estimated_savings_us=30, evidence=places)
     report = Report(findings=(told, Finding("", "unclear", "cpu", 0, 9)))
     assert predictions_of(report, "t") == [Prediction("t", GC, ((1, 2), (5, 6)), 0.7, 30)]
 

@@ -63,7 +63,7 @@ def test_a_long_step_in_the_middle_is_judged() -> None:
 def test_one_step_is_kept_and_is_no_steady_state() -> None:
     judged = judge_time(trace_of(*STEP, steps=[(0, 100)]))
     assert len(judged.steps) == 1
-    assert judged.warnings == ("fewer than two steps: no steady state",)
+    assert judged.warnings == ("fewer than two steps: warm-up could not be separated",)
 
 
 def test_steps_inside_a_step_do_not_count() -> None:
@@ -92,7 +92,7 @@ def test_time_before_the_device_could_work_is_not_judged() -> None:
         judged = judge_time(trace_of(*step, op("aten::add", -150, 5), steps=steps))
         assert (judged.start, judged.end) == (5_000_000, 5_600_000)
         assert [step.start for step in judged.steps] == [0]
-        assert judged.warnings[0].startswith("not judged: the start")
+        assert judged.warnings[0].startswith("not analyzed: the start")
 
 
 def test_a_stall_in_the_middle_ends_no_set_up() -> None:
@@ -122,7 +122,7 @@ def test_the_optimizers_steps_close_iterations() -> None:
     assert judged.how == "updates"
     assert [step.start for step in judged.steps] == [0, 230_000, 490_000, 750_000]
     assert judged.end == 982_000
-    assert judged.warnings == ("no step markers: judged by the optimizer's steps",)
+    assert judged.warnings == ("no step markers: optimizer steps are taken for steps",)
 
 
 def test_updates_at_odd_times_close_nothing() -> None:
@@ -135,14 +135,14 @@ def test_bursts_stand_in_for_markers() -> None:
     judged = judge_time(trace_of(*repeat(STEP, 5, 1_000)))
     assert judged.how == "bursts"
     assert [step.start for step in judged.steps] == [0, 1_012_000, 2_012_000, 3_012_000, 4_012_000]
-    assert judged.warnings == ("no step markers: judged by bursts of activity",)
+    assert judged.warnings == ("no step markers: bursts of activity are taken for steps",)
 
 
 def test_a_run_on_the_cpu_is_judged_by_bursts_of_ops() -> None:
     body = (op("aten::mm", 0, 40), op("aten::add", 42, 8))
     judged = judge_time(trace_of(*repeat(body, 4, 1_000)))
     assert (judged.how, len(judged.steps)) == ("bursts", 4)
-    assert "no device records" in judged.warnings
+    assert "device activity unavailable" in judged.warnings
 
 
 def test_irregular_work_is_judged_as_a_whole() -> None:
@@ -150,7 +150,7 @@ def test_irregular_work_is_judged_as_a_whole() -> None:
     judged = judge_time(trace)
     assert (judged.how, judged.steps) == ("whole", ())
     assert (judged.start, judged.end) == (0, 6_015_000)
-    assert "no steady state" in judged.warnings[-1]
+    assert "warm-up could not be separated" in judged.warnings[-1]
 
 
 def test_the_final_synchronise_and_the_frames_around_everything_are_not_judged() -> None:
@@ -176,7 +176,7 @@ def test_set_up_before_the_first_launch_is_not_judged() -> None:
     )
     judged = judge_time(trace)
     assert (judged.start, judged.end) == (1_005_000, 1_072_000)
-    assert "set-up before the first launch is not judged" in judged.warnings
+    assert "not analyzed: set-up before the first launch" in judged.warnings
 
 
 def test_a_trace_of_frames_alone_has_a_span() -> None:

@@ -1,0 +1,227 @@
+"""Candidates: every pattern of a trace that is worth its while, with what repairing it saves.
+
+Found in the whole analyzed time, wherever the occurrences lie, and sized by counterfactual: the
+trace is replayed without the fault. ``alone``: only this pattern is repaired. ``rest``: it is
+repaired last, when all others are. Between them lies the truth: two causes that hold the device up
+at the same time have no figure of their own. ``best`` are shares of waterfalls, faults first: they
+add up to what all candidates save together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from detector.ledger import BY_ID as CAUSES
+from detector.ledger import Ledger
+from detector.patterns import PATTERNS, Occurrences, Pattern
+from detector.replay import Graph, Repair
+from detector.signals import Place, Signals
+from detector.trace import Int64
+
+LEAST_SHARE: Final = {"fault": 0.02, "opportunity": 0.05}  # of the analyzed time
+WORTH_TRYING: Final = 0.005  # alone: less is not replayed with the others
+UNEXPLAINED_SHARE: Final = 0.05
+_PRODUCTIVE: Final = ("busy",)  # what the device is there for
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A pattern with its occurrences in the analyzed time.
+
+    ``best_ns`` lies within [``rest_ns``, ``alone_ns``]; ``by_step_ns``: what each step gains alone.
+    """
+
+    pattern: Pattern
+    occurrences: Occurrences
+    rest_ns: int
+    alone_ns: int
+    best_ns: int
+    share: float
+    by_step_ns: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Unexplained:
+    """A cause of the ledger that no candidate accounts for."""
+
+    cause: str
+    ns: int
+    share: float
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """``joint_ns``: what all of them save together, by one replay."""
+
+    found: tuple[Candidate, ...]
+    joint_ns: int
+    unexplained: tuple[Unexplained, ...]
+
+
+def find(
+    signals: Signals,
+    ledger: Ledger,
+    steps: Int64 | None = None,
+    blind: Mapping[str, str] | None = None,
+) -> Candidates:
+    """The candidates of the ledger's time, the largest first.
+
+    ``steps``: their edges, ns, for the gain of each; ``blind``: patterns that cannot be checked.
+    """
+    span = (ledger.start, ledger.end)
+    wall = max(1, ledger.end - ledger.start)
+    graph = Graph(signals.trace)
+    tried = [
+        (candidate, repair)
+        for pattern in PATTERNS
+        if pattern.id not in (blind or {})
+        for candidate, repair in _alone(graph, signals, pattern, span, wall)
+    ]
+    tried = [pair for pair in tried if _worth_trying(pair[0], wall)]
+    kept, joint = _among_each_other(graph, tried, span, wall)
+    if steps is not None and len(steps) > 1:
+        kept = [_by_step(graph, pair, steps) for pair in kept]
+    found = tuple(sorted((c for c, _ in kept), key=lambda c: -c.best_ns))
+    return Candidates(found, joint, _unexplained(ledger, found, wall))
+
+
+def _alone(
+    graph: Graph, signals: Signals, pattern: Pattern, span: tuple[int, int], wall: int
+) -> list[tuple[Candidate, Repair]]:
+    occurrences = pattern.occurrences(signals).within(*span)
+    if not len(occurrences):
+        return []
+    repair = pattern.repair(signals, occurrences.rows)
+    saved = min(graph.saved(repair, span), wall)
+    return [(Candidate(pattern, occurrences, 0, saved, saved, saved / wall), repair)]
+
+
+def _worth_trying(candidate: Candidate, wall: int) -> bool:
+    """Whether it saves anything alone, or might once what holds it up is repaired: device work
+    that hides behind a slow host saves nothing as long as the host is slow."""
+    extent = candidate.occurrences.spans.measure
+    hidden = candidate.pattern.side == "gpu" and extent >= LEAST_SHARE["fault"] * wall
+    return hidden or candidate.alone_ns >= WORTH_TRYING * wall
+
+
+def _precedence(pair: tuple[Candidate, Repair]) -> tuple[bool, bool, int]:
+    """Faults first, then what the program does between launches: it has a name of its own, which
+    the pace of launches in general has not; then the largest."""
+    pattern, alone = pair[0].pattern, pair[0].alone_ns
+    return pattern.kind != "fault", pattern.signal != "python-gap", -alone
+
+
+def _among_each_other(
+    graph: Graph,
+    tried: Sequence[tuple[Candidate, Repair]],
+    span: tuple[int, int],
+    wall: int,
+) -> tuple[list[tuple[Candidate, Repair]], int]:
+    """Sizes among each other, and what all save together.
+
+    What is neither worth it in its share nor repaired last is dropped, the least first; it leaves
+    its share to the others.
+    """
+    order = sorted(tried, key=_precedence)
+    while order:
+        shares = _shares(graph, order, span)
+        joint = sum(shares)
+        sized = [
+            (replace(c, best_ns=ns, share=ns / wall), r)
+            for (c, r), ns in zip(order, shares, strict=True)
+        ]
+        dropped = _least_worth(graph, sized, span, joint, wall)
+        if dropped is None:
+            return _with_rest(graph, sized, span, joint), joint
+        order = [pair for i, pair in enumerate(order) if i != dropped]
+    return [], 0
+
+
+def _shares(
+    graph: Graph, order: Sequence[tuple[Candidate, Repair]], span: tuple[int, int]
+) -> list[int]:
+    """What each saves, faults before opportunities; adds up to what all save.
+
+    Among its like each gets the mean of two waterfalls, in this order and in the reverse: what
+    only two repairs together save is neither the first's nor the last's.
+    """
+    repairs = [repair for _, repair in order]
+    faults = sum(candidate.pattern.kind == "fault" for candidate, _ in order)
+    there = graph.waterfall(repairs, span)
+    turned = [*repairs[:faults][::-1], *repairs[faults:][::-1]]
+    back = graph.waterfall(turned, span)
+    back = [*back[:faults][::-1], *back[faults:][::-1]]
+    return [(a + b + i % 2) // 2 for i, (a, b) in enumerate(zip(there, back, strict=True))]
+
+
+def _least_worth(
+    graph: Graph,
+    sized: Sequence[tuple[Candidate, Repair]],
+    span: tuple[int, int],
+    joint: int,
+    wall: int,
+) -> int | None:
+    """The least of those that are not worth it; None where all are."""
+    for i in sorted(range(len(sized)), key=lambda i: sized[i][0].best_ns):
+        candidate = sized[i][0]
+        least = LEAST_SHARE[candidate.pattern.kind] * wall
+        if candidate.best_ns < least and _rest(graph, sized, i, span, joint) < least:
+            return i
+    return None
+
+
+def _rest(
+    graph: Graph,
+    sized: Sequence[tuple[Candidate, Repair]],
+    last: int,
+    span: tuple[int, int],
+    joint: int,
+) -> int:
+    """What one saves when all others are repaired."""
+    others = _joined([pair for i, pair in enumerate(sized) if i != last])
+    return max(0, joint - graph.saved(others, span))
+
+
+def _joined(pairs: Sequence[tuple[Candidate, Repair]]) -> Repair:
+    whole = Repair()
+    for _, repair in pairs:
+        whole = whole | repair
+    return whole
+
+
+def _with_rest(
+    graph: Graph, sized: Sequence[tuple[Candidate, Repair]], span: tuple[int, int], joint: int
+) -> list[tuple[Candidate, Repair]]:
+    """The range of each: alone, and when all others are repaired."""
+    found = []
+    for i, (candidate, repair) in enumerate(sized):
+        rest = _rest(graph, sized, i, span, joint)
+        low = min(rest, candidate.alone_ns, candidate.best_ns)
+        high = max(rest, candidate.alone_ns, candidate.best_ns)
+        found.append((replace(candidate, rest_ns=low, alone_ns=high), repair))
+    return found
+
+
+def _by_step(
+    graph: Graph, pair: tuple[Candidate, Repair], steps: Int64
+) -> tuple[Candidate, Repair]:
+    candidate, repair = pair
+    gains = np.maximum(graph.saved_between(repair, steps), 0)
+    return replace(candidate, by_step_ns=tuple(gains.tolist())), repair
+
+
+def _unexplained(ledger: Ledger, found: Sequence[Candidate], wall: int) -> tuple[Unexplained, ...]:
+    """Causes of five per cent and more of which no candidate accounts for."""
+    named = {cause for candidate in found for cause in candidate.pattern.explains}
+    rows = []
+    for cause, ns in ledger.total().items():
+        group = CAUSES[cause].group
+        lost = group not in _PRODUCTIVE and cause not in named
+        if lost and ns >= UNEXPLAINED_SHARE * wall:
+            rows.append(Unexplained(cause, ns, ns / wall, ledger.places(cause)))
+    return tuple(rows)

@@ -1,0 +1,245 @@
+"""Candidates, with what the judge says of their places, become findings.
+
+A candidate is sized by counterfactual wherever in the trace it occurs; the flagger and the judge
+say how likely it is the matter there. A pattern of which the judge is not sure is a lead, listed
+apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from detector.candidates import Candidate
+from detector.evidence import Evidence
+from detector.flagger import Scores
+from detector.intervals import Intervals
+from detector.judge import Verdict, feedback
+from detector.region import Region
+from detector.region import candidates as likely_patterns
+from detector.report import Candidate as Considered
+from detector.report import Finding, Fix, SourceLine
+from detector.taxonomy import BY_ID, Severity, severity
+from detector.trace import NS_PER_US, Int64
+from detector.window import Judged, Window
+
+NEAR: Final = 0.1  # of a step: occurrences that lie closer are one place
+PIECES: Final = 40  # of the analyzed time, where there are no steps
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the report shows.
+
+    ``max_regions``: how many places the judge sees. ``unconfirmed``: the confidence in a candidate
+    that counterfactual sizing alone speaks for. ``lead``: below this confidence a pattern is no
+    finding but a lead. ``max_occurrences``: of one finding, listed in the report.
+    """
+
+    max_regions: int = 48
+    unconfirmed: float = 0.5
+    lead: float = 0.5
+    max_occurrences: int = 200
+
+
+USUAL: Final = Settings()
+
+
+@dataclass(frozen=True)
+class Case:
+    """A place with its evidence and the judge's verdict."""
+
+    region: Region
+    evidence: Evidence
+    verdict: Verdict
+
+    def probability(self, pattern: str) -> float:
+        """How likely the judge finds a pattern here."""
+        if self.verdict.pattern == pattern:
+            return self.verdict.confidence
+        return dict(self.verdict.candidates).get(pattern, 0.0)
+
+
+# -- places ----------------------------------------------------------------------------------------
+
+
+def place_of(
+    candidate: Candidate, judged: Judged, windows: Sequence[Window], scores: Scores
+) -> Region:
+    """Where a candidate costs most: its occurrences in the step that gains most, as a region with
+    what the flagger says of the windows there."""
+    start, end = _costliest(candidate, judged)
+    starts = np.array([w.start for w in windows], np.int64)
+    ends = np.array([w.end for w in windows], np.int64)
+    mine = np.flatnonzero((starts < end) & (ends > start))
+    side = candidate.pattern.side
+    score = (scores.cpu if side == "cpu" else scores.gpu)[mine]
+    likely = (
+        likely_patterns(scores.classes[mine].mean(axis=0), side, float(score.mean()))
+        if len(mine)
+        else ()
+    )
+    best = float(score.max(initial=0.0))
+    return Region(start, end, best, side, tuple(mine.tolist()), (), likely)
+
+
+def _costliest(candidate: Candidate, judged: Judged) -> tuple[int, int]:
+    """From the first to the last of its occurrences in the step that gains most, ns."""
+    where = candidate.occurrences
+    if len(candidate.by_step_ns) == len(judged.steps) and judged.steps:
+        step = judged.steps[int(np.argmax(candidate.by_step_ns))]
+        inside = where.within(step.start, step.end)
+        where = inside if len(inside) else where
+    start = max(int(where.start.min()), judged.start)
+    return start, max(min(int(where.end.max()), judged.end), start + 1)
+
+
+# -- findings --------------------------------------------------------------------------------------
+
+
+def findings_of(
+    found: Sequence[Candidate],
+    own: Mapping[str, Case],
+    flagged: Sequence[Case],
+    judged: Judged,
+    settings: Settings,
+    in_words: Callable[[str], str],
+) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
+    """Findings and leads, the largest savings first.
+
+    ``own``: by pattern the case of a candidate's own place; ``flagged``: those of the flagger's
+    regions; ``in_words``: a feature's column for a reader.
+    """
+    made = [
+        _finding(c, level, own.get(c.pattern.id), flagged, judged, settings, in_words)
+        for c in sorted(found, key=lambda c: -c.best_ns)
+        if (level := severity(c.share)) is not None
+    ]
+    sure = tuple(f for f in made if f.confidence >= settings.lead)
+    return sure, tuple(f for f in made if f.confidence < settings.lead)
+
+
+def _finding(
+    candidate: Candidate,
+    level: Severity,
+    own: Case | None,
+    flagged: Sequence[Case],
+    judged: Judged,
+    settings: Settings,
+    in_words: Callable[[str], str],
+) -> Finding:
+    pattern = candidate.pattern
+    spans = joined(candidate, judged)
+    beside = [c for c in flagged if _overlaps(c.region, spans) and c.region.side == pattern.side]
+    cases = ([own] if own is not None else []) + beside
+    best = max(cases, key=lambda c: c.probability(pattern.id), default=None)
+    sure = best.probability(pattern.id) if best is not None else 0.0
+    named = best is not None and best.verdict.pattern == pattern.id
+    shown = best if named or own is None else own  # its numbers and its words go together
+    return Finding(
+        id=_identity(pattern.id, int(spans.start[0])),
+        pattern=pattern.id,
+        side=pattern.side,
+        start_us=int(spans.start[0]) / NS_PER_US,
+        end_us=int(spans.end[-1]) / NS_PER_US,
+        steps=_steps(judged, spans),
+        score=max((c.region.score for c in cases), default=0.0),
+        confidence=max(sure, settings.unconfirmed),
+        severity=level,
+        kind=pattern.kind,
+        estimated_savings_us=candidate.best_ns / NS_PER_US,
+        savings_range_us=(candidate.rest_ns / NS_PER_US, candidate.alone_ns / NS_PER_US),
+        share=candidate.share,
+        assumes=pattern.assumes,
+        occurrences=len(candidate.occurrences),
+        evidence=_evidence(shown, spans, beside, settings, in_words),
+        explanation=_explanation(pattern.id, shown),
+        fix=_fix(pattern.id, shown),
+        candidates=_considered(shown),
+    )
+
+
+def joined(candidate: Candidate, judged: Judged) -> Intervals:
+    """The candidate's occurrences; those that lie close together, and in one step, as one."""
+    spans = candidate.occurrences.spans
+    steps = np.array([step.start for step in judged.steps], np.int64)
+    whole = judged.end - judged.start
+    length = float(np.median(np.diff(steps))) if len(steps) > 1 else whole / PIECES
+    step = np.searchsorted(steps, spans.start, side="right")
+    apart = (spans.start[1:] - spans.end[:-1] > NEAR * length) | (step[1:] != step[:-1])
+    first = np.flatnonzero(np.append(True, apart))
+    last = np.append(first[1:] - 1, len(spans) - 1)
+    return Intervals(spans.start[first], spans.end[last])
+
+
+def _overlaps(region: Region, spans: Intervals) -> bool:
+    edges = np.array([region.start], np.int64), np.array([region.end], np.int64)
+    return int(spans.covered(*edges)[0]) > 0
+
+
+def _explanation(pattern: str, shown: Case | None) -> str:
+    """The judge's own words where it names the pattern, else the taxonomy's with the place's
+    numbers."""
+    if shown is None:
+        return BY_ID[pattern].what
+    if shown.verdict.pattern == pattern:
+        return shown.verdict.explanation
+    return feedback.explain(shown.evidence, pattern)
+
+
+def _fix(pattern: str, shown: Case | None) -> Fix:
+    row = BY_ID[pattern]
+    if shown is None:
+        return Fix(row.fix, row.code)
+    own = shown.verdict.fix if shown.verdict.pattern == pattern else ""
+    where = tuple(SourceLine(w.file, w.line, w.function) for w in shown.evidence.where)
+    return Fix(own or feedback.advise(shown.evidence, pattern), row.code, where)
+
+
+def _considered(shown: Case | None) -> tuple[Considered, ...]:
+    return tuple(Considered(n, p) for n, p in shown.verdict.candidates) if shown else ()
+
+
+def _steps(judged: Judged, spans: Intervals) -> tuple[int, ...]:
+    """Indices of the steps that the spans touch."""
+    start = np.array([step.start for step in judged.steps], np.int64)
+    end = np.array([step.end for step in judged.steps], np.int64)
+    return tuple(np.flatnonzero(spans.covered(start, end)).tolist())
+
+
+def _identity(pattern: str, start: int) -> str:
+    return hashlib.sha256(f"{pattern} {start}".encode()).hexdigest()[:12]
+
+
+def _evidence(
+    shown: Case | None,
+    spans: Intervals,
+    beside: Sequence[Case],
+    settings: Settings,
+    in_words: Callable[[str], str],
+) -> dict[str, object]:
+    kept = _longest(spans, settings.max_occurrences)
+    listed = [
+        {"start_us": int(a) / NS_PER_US, "end_us": int(b) / NS_PER_US}
+        for a, b in zip(spans.start[kept], spans.end[kept], strict=True)
+    ]
+    features = next((c.region.drivers for c in beside if c.region.drivers), ())
+    rows = shown.evidence.table() if shown else ()
+    return {
+        "top_features": [in_words(column) for column in features],
+        **{
+            row.key: {"label": row.label, "value": row.value, "unit": row.unit, "rest": row.rest}
+            for row in rows
+        },
+        "occurrences": listed,
+    }
+
+
+def _longest(spans: Intervals, most: int) -> Int64:
+    """Indices of the longest spans, in time order."""
+    order = np.argsort(spans.start - spans.end, kind="stable")[:most]
+    return np.sort(order)

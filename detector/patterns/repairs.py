@@ -1,0 +1,69 @@
+"""Repairs that several patterns share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from detector.replay.repair import Repair
+from detector.signals import Signals
+from detector.trace import Int64
+
+CALL_NS: Final = 5_000  # what a call takes that need not wait
+
+
+def removed(_: Signals, rows: Int64) -> Repair:
+    """Host events go, with all inside them and the device work that these issued."""
+    return Repair(remove=rows)
+
+
+def dropped(s: Signals, rows: Int64) -> Repair:
+    """Work goes: of the device, and on a CPU run the ops."""
+    return Repair(drop=rows) if s.activity.has_device else Repair(remove=rows)
+
+
+def spared(s: Signals, work: Int64) -> Repair:
+    """Device work goes, with the ops that launch nothing else: a fused op spares them, too.
+
+    On a CPU run the ops.
+    """
+    if not s.activity.has_device:
+        return Repair(remove=work)
+    trace = s.trace
+    ops = trace.op[work]
+    count = np.bincount(ops[ops >= 0], minlength=len(trace))
+    everything = trace.op[s.activity.device_work]
+    total = np.bincount(everything[everything >= 0], minlength=len(trace))
+    alone = np.flatnonzero((count > 0) & (count == total))
+    return Repair(remove=alone, drop=work)
+
+
+def shortened(s: Signals, rows: Int64, ns: Int64) -> Repair:
+    """Work takes at most so long: of the device, and on a CPU run the ops' own time."""
+    if s.activity.has_device:
+        return Repair(work=(rows, ns))
+    own = s.own_time[rows]
+    share = ns / np.maximum(s.trace.dur[rows], 1)
+    return Repair(own=(rows, (own * share).astype(np.int64)))
+
+
+def calls_of(s: Signals, work: Int64) -> Int64:
+    """The calls that launched this work."""
+    calls = s.trace.launch[work]
+    return np.unique(calls[calls >= 0]).astype(np.int64)
+
+
+def ops_around(s: Signals, rows: Int64, ops: Int64) -> Int64:
+    """The ops, where there is one, else the row itself."""
+    return np.unique(np.where(ops >= 0, ops, rows))
+
+
+def quicker_host(s: Signals, rows: Int64, share: float, longest: int) -> Repair:
+    """Host events keep a share of their own time, and of the idle time before them up to
+    ``longest`` ns: longer gaps have other reasons."""
+    own = (s.own_time[rows] * share).astype(np.int64)
+    before = s.idle_before[rows]
+    near = before <= longest
+    idle = (before * share).astype(np.int64)
+    return Repair(own=(rows, own), idle=(rows[near], idle[near]))

@@ -1,0 +1,288 @@
+"""What a program saves without a fault: replays in which things go or take less.
+
+Nothing moves to another place, so the order in which a graph computes stays valid, and a repair is
+three changed columns: gaps, durations and which dependencies count. What goes stays in the columns
+as a node that takes no time and waits for nothing of its own: whoever waited for it waits for what
+came before it. Every change of a pure removal takes time or a reason to wait away, so no event
+comes later, and more removals never save less (a property test).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from detector.replay.edits import Times
+from detector.replay.repair import Repair
+from detector.replay.solve import Stuck, UInt8, cap, times
+from detector.replay.waits import OWN_NS
+from detector.trace import Bool, Cat, Int32, Int64
+
+if TYPE_CHECKING:
+    from detector.replay.graph import Graph
+
+# Kinds of dependencies, one bit each: a launch, a wait for device work, an event of another stream,
+# a thread that follows or joins another, one that joins a thread that launches nothing.
+LAUNCH, WAIT, STREAM, THREAD, SERVED = (1 << i for i in range(5))
+_CALL_NS = 5_000  # the interpreter's way from one call to the next, at most
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A graph's columns after a repair; ``gone`` by node."""
+
+    gap: Int64
+    dur: Int64
+    mute: UInt8
+    gone: Bool
+
+
+class Savings:
+    """Of one graph. Everything is computed once, on demand."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        t = graph.trace
+        self.floor = int(t.start[graph.timed].min()) if graph.timed.any() else 0
+        self.nodes = graph.sequences.nodes
+        self.prev = graph.sequences.before(len(graph.gap))
+        self._known_ends: dict[int | None, int] = {}
+
+    # -- replays -------------------------------------------------------------------------------
+    def times(self, repair: Repair) -> Times:
+        """All times after a repair."""
+        graph, t = self.graph, self.graph.trace
+        changed = self._changed(repair)
+        at = self._at(changed)
+        start, end = t.start.copy(), t.end.copy()
+        host, work = np.flatnonzero(graph.is_host), np.flatnonzero(graph.is_work)
+        start[host], end[host] = at[2 * host], at[2 * host + 1]
+        start[work], end[work] = at[2 * work] - changed.dur[2 * work], at[2 * work]
+        none = np.zeros(0, np.int64)
+        return Times(start, end, ~changed.gone[::2], graph.timed, none, none, none, none, {})
+
+    def _at(self, changed: Changed) -> Int64:
+        graph = self.graph
+        return times(
+            graph.order,
+            self.prev,
+            changed.gap,
+            changed.dur,
+            graph.deps,
+            changed.mute,
+            graph.origin,
+            self.floor,
+        )
+
+    # -- what they save ------------------------------------------------------------------------
+    def makespan(self, span: tuple[int, int] | None) -> int:
+        """See `Graph.makespan`."""
+        if span is None:
+            return self._last(self.graph.recorded.copy(), None) - self.floor
+        return int(np.diff(self._reached(self.graph.recorded, np.array(span)))[0])
+
+    def saved(self, repair: Repair, span: tuple[int, int] | None) -> int:
+        """See `Graph.saved`."""
+        until = None if span is None else span[1]
+        if span is not None:
+            repair = repair.since(self.graph.trace.start, span[0])
+        if not repair:
+            return 0
+        after = self._last(self._at(self._changed(repair)), until)
+        return self._ends(until) - after
+
+    def waterfall(self, repairs: Sequence[Repair], span: tuple[int, int] | None) -> list[int]:
+        """See `Graph.waterfall`."""
+        done, joint, shares = 0, Repair(), []
+        for repair in repairs:
+            joint = joint | repair
+            saved = self.saved(joint, span)
+            shares.append(saved - done)
+            done = saved
+        return shares
+
+    def between(self, repair: Repair, edges: Int64) -> Int64:
+        """See `Graph.saved_between`."""
+        at = self._at(self._changed(repair))
+        return -np.diff(self._reached(at, edges) - self._reached(self.graph.recorded, edges))
+
+    def _ends(self, until: int | None) -> int:
+        """When the last of the program's events recorded up to ``until`` comes, as recorded."""
+        if until not in self._known_ends:
+            self._known_ends[until] = self._last(self.graph.recorded.copy(), until)
+        return self._known_ends[until]
+
+    def _last(self, at: Int64, until: int | None) -> int:
+        """The same at the times ``at``, which it changes."""
+        at[self._watching] = self.floor
+        if until is not None:
+            at[self.graph.recorded > until] = self.floor
+        return int(at.max(initial=self.floor))
+
+    def _reached(self, at: Int64, edges: Int64) -> Int64:
+        """When the last node that was recorded up to each edge comes."""
+        nodes, recorded = self._by_time
+        done = np.append(self.floor, np.maximum.accumulate(np.maximum(at[nodes], self.floor)))
+        return done[np.searchsorted(recorded, edges, "right")]
+
+    @cached_property
+    def _by_time(self) -> tuple[Int64, Int64]:
+        nodes = self.nodes[self.graph.program[self.nodes // 2]].astype(np.int64)
+        nodes = nodes[np.argsort(self.graph.recorded[nodes], kind="stable")]
+        return nodes, self.graph.recorded[nodes]
+
+    @cached_property
+    def _watching(self) -> Int64:
+        """What does not belong to the program, or is no node."""
+        graph = self.graph
+        ours = np.repeat(graph.program, 2)
+        ours[1::2] &= graph.is_host
+        return np.flatnonzero(~ours)
+
+    # -- edits ---------------------------------------------------------------------------------
+    def _changed(self, repair: Repair) -> Changed:
+        """The columns after a repair. Raises Stuck where it is of no row of its kind."""
+        self._check(repair)
+        graph = self.graph
+        gap, dur = graph.gap.copy(), graph.dur.copy()
+        mute = np.zeros(len(gap), np.uint8)
+        self._unwait(repair, gap, mute)
+        self._own(repair, gap, mute)
+        rows, most = repair.idle
+        gap[2 * rows] = np.minimum(gap[2 * rows], most)
+        rows, most = repair.work
+        dur[2 * rows] = np.minimum(dur[2 * rows], most)
+        gone = self._gone(repair, gap, mute)
+        self._drop(repair, gap, dur, mute, gone)
+        return Changed(gap, dur, mute, gone)
+
+    def _check(self, repair: Repair) -> None:
+        graph = self.graph
+        host = repair.remove, repair.own[0], repair.unwait, repair.idle[0]
+        for rows, kind, wanted in (
+            (np.concatenate(host), graph.is_host, "host program"),
+            (np.concatenate([repair.drop, repair.work[0]]), graph.is_work, "device work"),
+        ):
+            known = (rows >= 0) & (rows < len(kind))
+            wrong = rows[~known] if not known.all() else rows[~kind[rows]]
+            if len(wrong):
+                raise Stuck(f"row {wrong[0]} is no {wanted}")
+
+    def _unwait(self, repair: Repair, gap: Int64, mute: UInt8) -> None:
+        ends = 2 * repair.unwait + 1
+        mute[ends] |= WAIT
+        gap[ends] = np.minimum(gap[ends], OWN_NS)
+
+    def _own(self, repair: Repair, gap: Int64, mute: UInt8) -> None:
+        """Less own time, everywhere alike; and no wait for a thread that launches nothing."""
+        rows, most = repair.own
+        if not len(rows):
+            return
+        ptr, nodes = self._parts
+        cap(rows, most, ptr, nodes, gap)
+        node, owner = self._served
+        mute[node[np.isin(owner, rows)]] |= SERVED
+
+    @cached_property
+    def _parts(self) -> tuple[Int32, Int32]:
+        """Nodes whose gap is a row's own time, by row: its end, and the begins right inside it."""
+        t = self.graph.trace
+        host = np.flatnonzero(self.graph.is_host)
+        inner = host[t.parent[host] >= 0]
+        owner = np.concatenate([t.parent[inner].astype(np.int64), host])
+        nodes = np.concatenate([2 * inner, 2 * host + 1])
+        ptr = np.append(0, np.cumsum(np.bincount(owner, minlength=len(t))))
+        return ptr.astype(np.int32), nodes[np.argsort(owner, kind="stable")].astype(np.int32)
+
+    @cached_property
+    def _served(self) -> tuple[Int64, Int64]:
+        """Nodes that wait for a thread that fetches, and the rows whose own time that is."""
+        deps, parent = self.graph.deps, self.graph.trace.parent
+        node = np.unique(deps.node[(deps.kind & SERVED) > 0])
+        owner = np.where(node % 2, node // 2, parent[node // 2])
+        return node[owner >= 0], owner[owner >= 0]
+
+    def _gone(self, repair: Repair, gap: Int64, mute: UInt8) -> Bool:
+        """Takes host rows out with all inside. What went."""
+        gone = np.zeros(len(gap), np.bool_)
+        if not len(repair.remove):
+            return gone
+        first, last = self._place[2 * repair.remove], self._place[2 * repair.remove + 1]
+        order = np.argsort(first)
+        first, reach = first[order], np.maximum.accumulate(last[order])
+        outer = np.append(True, first[1:] > reach[:-1])
+        inside = self.nodes[_ranges(first[outer], reach[np.append(outer[1:], True)] + 1)]
+        gone[inside] = True
+        whole = gone[inside ^ 1]
+        gone[inside[~whole]] = False  # halves of events that reach out of it
+        lead = 2 * repair.remove[order[outer]]
+        left = self._left(lead, reach[np.append(outer[1:], True)], gap)
+        gap[inside[whole]] = 0
+        gap[lead] = left
+        mute[inside[whole]] |= WAIT | SERVED
+        return gone
+
+    def _left(self, lead: Int64, last: Int64, gap: Int64) -> Int64:
+        """Of the time before events that go, from node ``lead`` to place ``last``: outside an op
+        the interpreter's way to the next call is shorter by one call."""
+        t = self.graph.trace
+        after = self.nodes[np.minimum(last + 1, len(self.nodes) - 1)]
+        follows = self.prev[after] == self.nodes[last]
+        around = t.parent[lead // 2]
+        between = (around < 0) | (t.cat[around] != Cat.CPU_OP)
+        shorter = np.minimum(np.minimum(gap[lead], gap[after]), _CALL_NS)
+        return np.where(follows & between, gap[lead] - shorter, gap[lead])
+
+    @cached_property
+    def _place(self) -> Int64:
+        place = np.zeros(len(self.graph.gap), np.int64)
+        place[self.nodes] = np.arange(len(self.nodes))
+        return place
+
+    def _drop(self, repair: Repair, gap: Int64, dur: Int64, mute: UInt8, gone: Bool) -> None:
+        """Takes device work out. What overlapped it overlaps nothing else that stands there now."""
+        graph, t = self.graph, self.graph.trace
+        work = self._works
+        lost = gone[2 * t.launch[work]] & (t.launch[work] >= 0)
+        rows = np.union1d(work[lost], repair.drop)
+        mine = 2 * rows
+        gone[mine] = True
+        shorter = graph.dur[2 * repair.work[0]] - dur[2 * repair.work[0]]
+        took = np.zeros(len(gap), np.int64)  # by how much a node may come earlier than it did
+        took[2 * repair.work[0]] = shorter
+        took[mine] = np.maximum(0, gap[mine] + graph.dur[mine])
+        gap[mine] = np.minimum(0, gap[mine] + graph.dur[mine])
+        dur[mine] = 0
+        mute[mine] |= LAUNCH | STREAM
+        self._part(gap, took, gone)
+
+    def _part(self, gap: Int64, took: Int64, gone: Bool) -> None:
+        """Overlaps of works that still stand end where the work that they overlapped went."""
+        for node in self._overlaps[~gone[self._overlaps]].tolist():
+            before, room = int(self.prev[node]), 0
+            while before >= 0 and gone[before]:
+                room += int(took[before])
+                before = int(self.prev[before])
+            room += int(took[before]) if before >= 0 else 0
+            gap[node] = min(0, int(gap[node]) + room)
+
+    @cached_property
+    def _works(self) -> Int64:
+        return np.flatnonzero(self.graph.is_work)
+
+    @cached_property
+    def _overlaps(self) -> Int64:
+        """Device work that began before the one ahead of it had ended."""
+        work = 2 * self._works
+        return np.asarray(work[self.graph.gap[work] < 0])
+
+
+def _ranges(first: Int64, last: Int64) -> Int64:
+    """All numbers from each ``first`` to below its ``last``."""
+    count = last - first
+    skipped = np.repeat(first - np.cumsum(count) + count, count)
+    return np.asarray(skipped + np.arange(len(skipped)))

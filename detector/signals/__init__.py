@@ -1,0 +1,29 @@
+"""Sets of events that mean something, each defined once.
+
+``signals_of(trace)["scalar-readback-wait"]`` gives the rows of a signal, in time order, found on
+first use. What a pattern counts, what the ledger charges and what the evidence cites are views of
+these.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from detector.activity import Activity
+from detector.signals import comm, copies, device, host, python, waits
+from detector.signals.definition import Signal, Signals
+from detector.signals.frames import Place
+from detector.trace import Trace
+
+SIGNALS: Final[dict[str, Signal]] = {
+    signal.name: signal
+    for family in (host, python, waits, copies, device, comm)
+    for signal in family.SIGNALS
+}
+
+__all__ = ["SIGNALS", "Place", "Signal", "Signals", "signals_of"]
+
+
+def signals_of(trace: Trace, activity: Activity | None = None) -> Signals:
+    """The signals of a trace; ``activity`` where it has been read already."""
+    return Signals(activity or Activity(trace), SIGNALS)

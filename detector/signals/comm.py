@@ -1,0 +1,130 @@
+"""Signals of collectives: which are small, which repeat, which another compute could hide."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from detector import vocabulary
+from detector.signals.definition import Signal, Signals
+from detector.signals.waits import called
+from detector.trace import Int64
+
+SMALL_BYTES: Final = 1 << 20
+WIDEST: Final = 4  # bytes of an element, where the type is not told
+SHORT_NS: Final = 1_000_000  # on a CPU backend, whose spans carry no sizes
+MANY: Final = 16  # small collectives within a step, or in a trace without steps
+ALIKE: Final = 3
+
+
+def extra_rounds(s: Signals) -> Int64:
+    """Reductions called for again, in the same size, before the optimizer's step.
+
+    A CPU backend's spans carry no sizes: there every other collective of a step counts, which is
+    right for two rounds and too little for more.
+    """
+    a, trace = s.activity, s.trace
+    rows = _reductions(s)
+    updates = np.sort(trace.start[a.host("optimizer_step")])
+    if not len(rows) or not len(updates):
+        return rows[:0]
+    at = called(s, rows) if a.has_device else trace.start[rows]
+    step = np.searchsorted(updates, at)
+    if a.has_device:
+        sized = np.flatnonzero(trace.msg_elems[rows] >= 0)
+        key = np.stack([step, trace.msg_elems[rows], trace.collective[rows].astype(np.int64)])
+        # Buckets of one backward may be equal: a second round repeats the whole sequence.
+        return rows[sized[_second_rounds(key[:, sized])]]
+    place = np.arange(len(rows)) - np.searchsorted(step, step)
+    again: Int64 = rows[place % 2 == 1]
+    return again
+
+
+def _second_rounds(key: Int64) -> Int64:
+    """Of reductions by (step, size, name), in time order: all but the last of each size.
+
+    Only in steps that reduce every one of several sizes equally often: those made so many rounds.
+    Where the sizes are alike, nobody can tell rounds from buckets.
+    """
+    found = [np.empty(0, np.int64)]
+    for step in np.unique(key[0]).tolist():
+        mine = np.flatnonzero(key[0] == step)
+        _, which, count = np.unique(key[1:, mine], axis=1, return_inverse=True, return_counts=True)
+        which = which.reshape(-1)
+        if len(count) > 1 and count.min() == count.max() > 1:
+            last = np.zeros(len(count), np.int64)
+            last[which] = np.arange(len(mine))
+            found.append(np.setdiff1d(mine, mine[last]))
+    return np.sort(np.concatenate(found))
+
+
+def _reductions(s: Signals) -> Int64:
+    trace, rows = s.trace, s.activity.comm_rows
+    name = np.where(trace.collective[rows] >= 0, trace.collective[rows], trace.name[rows])
+    reduces = [i for i in np.unique(name).tolist() if vocabulary.REDUCES.search(trace.names[i])]
+    found: Int64 = rows[np.isin(name, reduces)]
+    return found
+
+
+def small_collectives(s: Signals) -> Int64:
+    """Collectives under 1 MB, where a step has sixteen of them and more."""
+    a, trace, rows = s.activity, s.trace, s.activity.comm_rows
+    small = (trace.msg_elems[rows] >= 0) & (trace.msg_elems[rows] * WIDEST < SMALL_BYTES)
+    if not a.has_device:
+        small = trace.dur[rows] < SHORT_NS
+    elif not (trace.msg_elems[rows] >= 0).any():  # no sizes: by how long they take
+        small = trace.dur[rows] < SHORT_NS // 10
+    rows = np.setdiff1d(rows[small], s["extra-round"], assume_unique=True)
+    steps = max(1, len(trace.steps))
+    return rows if len(rows) >= MANY * steps else rows[:0]
+
+
+def exposed(s: Signals) -> Int64:
+    """Other collectives that compute does not hide all the time."""
+    a, trace = s.activity, s.trace
+    taken = np.union1d(s["extra-round"], s["small-collective"])
+    rows = np.setdiff1d(a.comm_rows, taken, assume_unique=True)
+    shown = a.exposed_comm.covered(trace.start[rows], trace.end[rows])
+    found: Int64 = rows[shown > 0]
+    return found
+
+
+def fastest_alike(s: Signals, rows: Int64) -> Int64:
+    """For each collective what the fastest of its kind and size takes, ns: its transfer.
+
+    Where fewer than three are alike, its own duration: waiting cannot be told from transfer.
+    """
+    trace = s.trace
+    if not len(rows):
+        return rows
+    key = np.stack(
+        [trace.name[rows], trace.collective[rows], trace.group[rows], trace.msg_elems[rows]]
+    )
+    _, which, count = np.unique(key, axis=1, return_inverse=True, return_counts=True)
+    which = which.reshape(-1)
+    fastest = np.full(len(count), np.iinfo(np.int64).max)
+    np.minimum.at(fastest, which, trace.dur[rows])
+    alike = (count[which] >= ALIKE) & (trace.msg_elems[rows] >= 0)
+    return np.where(alike, fastest[which], trace.dur[rows])
+
+
+SIGNALS: Final = (
+    Signal("extra-round", "Reductions of micro-steps", "launches", ("comm",), extra_rounds),
+    Signal("small-collective", "Collectives under 1 MB", "launches", ("comm",), small_collectives),
+    Signal("exposed-collective", "Collectives beside no compute", "launches", ("comm",), exposed),
+    Signal(
+        "straggler",
+        "Collectives that wait for a late rank",
+        "launches",
+        ("comm", "ranks"),
+        lambda s: s.activity.comm_rows[:0],  # one rank's trace cannot tell
+    ),
+    Signal(
+        "unused-parameters",
+        "Searches for unused parameters",
+        "events",
+        ("host", "comm"),
+        lambda s: s.activity.host("unused_parameters"),
+    ),
+)

@@ -1,0 +1,139 @@
+"""Signals of copies: each copy to the device belongs to one fault, the most specific."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from detector import vocabulary
+from detector.signals.definition import Signal, Signals
+from detector.trace import Bool, Cat, Int64
+
+SMALL_BYTES: Final = 64 * 1024
+SCALAR_BYTES: Final = 16  # one value, of the widest type there is
+REACH_NS: Final = 1_000_000  # a tensor that is moved at once was made for it
+FALLBACK_SHARE: Final = 0.2  # of a trip to the host and back, spent computing there
+
+
+def factory_copies(s: Signals) -> Int64:
+    """Copies of a tensor that a factory op made on the host right before, on the same thread."""
+    copies, factory = made_for(s)
+    return np.sort(copies[factory >= 0])
+
+
+def made_for(s: Signals) -> tuple[Int64, Int64]:
+    """Copies to the device, and for each the factory op that made its tensor; -1 for none."""
+    a, trace = s.activity, s.trace
+    copies = a.copies_of("h2d")
+    copies = copies[trace.op[copies] >= 0]
+    factory = np.full(len(copies), -1, np.int64)
+    made = a.ops("factory")
+    made = made[_silent(s, made)]
+    made = made[~_are_handles(s, made)]
+    made = made[np.argsort(trace.end[made], kind="stable")]  # they may nest
+    if not len(made) or not len(copies):
+        return copies, factory
+    at = trace.start[s.enclosing(trace.op[copies].astype(np.int64), vocabulary.MOVES)]
+    i = np.searchsorted(trace.end[made], at, side="right") - 1
+    last = made[np.maximum(i, 0)]
+    near = (i >= 0) & (at - trace.end[last] < REACH_NS)
+    near &= trace.track[last] == trace.track[trace.op[copies]]
+    # One tensor is moved once: of several copies after a factory the first.
+    first = np.append(True, last[1:] != last[:-1])
+    factory[near & first] = last[near & first]
+    return copies, factory
+
+
+def _silent(s: Signals, ops: Int64) -> Bool:
+    launched = np.sort(s.trace.start[s.activity.launches])
+    first = np.searchsorted(launched, s.trace.start[ops])
+    silent: Bool = np.searchsorted(launched, s.trace.end[ops]) == first
+    return silent
+
+
+def _are_handles(s: Signals, made: Int64) -> Bool:
+    """Which of these tensors are no data but the handles of annotations.
+
+    Up to PyTorch 1.11 each ``record_function`` makes two: one by ``zeros`` right before it begins,
+    one by ``empty`` as its first op.
+    """
+    trace, rows = s.trace, s.activity.of(Cat.CPU_OP, Cat.USER_ANNOTATION)
+    is_empty = np.isin(rows, s.activity.named(rows, vocabulary.EMPTY, Cat.CPU_OP))
+    found = np.zeros(len(made), np.bool_)
+    for track in np.unique(trace.track[made]):
+        mine, here = trace.track[made] == track, trace.track[rows] == track
+        start, end = trace.start[rows[here]], trace.end[made[mine]]
+        opens = (trace.cat[rows[here]][:-1] == Cat.USER_ANNOTATION) & is_empty[here][1:]
+        begins = np.append(start[:-1][opens], np.iinfo(np.int64).max)
+        at = begins[np.searchsorted(begins, end)]
+        found[mine] = np.searchsorted(start, at) <= np.searchsorted(start, end, side="right")
+    return found
+
+
+def tiny_copies(s: Signals) -> Int64:
+    """Copies to the device of less than 64 KB, whose tensor was not made for it."""
+    rows = s.activity.copies_of("h2d")
+    size = s.trace.bytes[rows]
+    small = rows[(size >= 0) & (size < SMALL_BYTES)]
+    return np.setdiff1d(small, s["factory-copy"], assume_unique=True)
+
+
+def pageable_copies(s: Signals) -> Int64:
+    """Other copies to the device from pageable memory."""
+    other = np.union1d(s["factory-copy"], s["tiny-copy"])
+    return np.setdiff1d(s.activity.pageable_h2d, other, assume_unique=True)
+
+
+def inline_copies(s: Signals) -> Int64:
+    """Other copies to the device, from pinned memory, with no kernel beside them."""
+    rows = s.activity.copies_of("h2d")
+    taken = [s["factory-copy"], s["tiny-copy"], s["pageable-copy"]]
+    rows = np.setdiff1d(rows, np.concatenate(taken), assume_unique=True)
+    alone = s.activity.kernel_busy.covered(s.trace.start[rows], s.trace.end[rows])
+    return rows[alone < s.trace.dur[rows]]
+
+
+def tensor_readbacks(s: Signals) -> Int64:
+    """Copies to the host of more than one value."""
+    rows = s.activity.copies_of("d2h")
+    size = s.trace.bytes[rows]
+    return rows[(size < 0) | (size > SCALAR_BYTES)]
+
+
+def fallbacks(s: Signals) -> Int64:
+    """Ops that compute on the host between a copy to it and the copy back, for much of the trip."""
+    out, back = s.activity.copies_of("d2h"), s.activity.copies_of("h2d")
+    trace, ops = s.trace, s["host-only-op"]
+    if not len(out) or not len(back) or not len(ops):
+        return ops[:0]
+    left = np.searchsorted(trace.end[out], trace.start[ops], side="right") - 1
+    right = np.searchsorted(trace.start[back], trace.end[ops])
+    both = (left >= 0) & (right < len(back))
+    trip = trace.end[back[np.minimum(right, len(back) - 1)]] - trace.start[out[np.maximum(left, 0)]]
+    found: Int64 = ops[both & (trace.dur[ops] > FALLBACK_SHARE * trip)]
+    return found
+
+
+SIGNALS: Final = (
+    Signal(
+        "factory-copy",
+        "Copies of tensors made on the host",
+        "launches",
+        ("device", "host"),
+        factory_copies,
+    ),
+    Signal("tiny-copy", "Copies under 64 KB", "launches", ("device",), tiny_copies),
+    Signal(
+        "pageable-copy", "Copies from pageable memory", "launches", ("device",), pageable_copies
+    ),
+    Signal("inline-copy", "Pinned copies beside no kernel", "launches", ("device",), inline_copies),
+    Signal(
+        "tensor-readback",
+        "Copies of tensors to the host",
+        "launches",
+        ("device",),
+        tensor_readbacks,
+    ),
+    Signal("fallback-op", "Ops that fall back to the CPU", "events", ("device", "host"), fallbacks),
+)

@@ -1,0 +1,188 @@
+"""What a signal is, and the signals of one trace."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Literal
+
+import numpy as np
+
+from detector import vocabulary
+from detector.activity import CALLS, HOST_NAMED, OP_DEPTH, Activity
+from detector.intervals import Intervals
+from detector.signals.frames import owners
+from detector.signals.timeline import FOREVER, Timeline, timeline
+from detector.taxonomy import Need
+from detector.trace import HOST_CATS, Bool, Cat, Int8, Int64, Trace
+
+Unit = Literal["events", "launches", "gaps"]
+
+_ENGINE: Final = 0.8  # a thread with so much of its launches in backward is the engine's
+
+
+@dataclass(frozen=True)
+class Signal:
+    """A set of rows of a trace, in time order.
+
+    ``needs``: what the trace has to hold for the set to be meaningful; without it the set may be
+    empty although the thing is there. ``find`` never raises on a trace that lacks it.
+    """
+
+    name: str
+    label: str
+    unit: Unit
+    needs: tuple[Need, ...]
+    find: Callable[[Signals], Int64]
+
+
+class Signals:
+    """The signals of one trace, over its ``activity``. Nothing here changes the trace."""
+
+    def __init__(self, activity: Activity, table: Mapping[str, Signal]) -> None:
+        self.trace: Trace = activity.trace
+        self.activity: Activity = activity
+        self._table = table
+        self._rows: dict[str, Int64] = {}
+        self._timelines: dict[int, Timeline] = {}
+
+    def __getitem__(self, name: str) -> Int64:
+        """The rows of a signal of the table. Raises KeyError for any other name."""
+        if name not in self._rows:
+            self._rows[name] = self._table[name].find(self)
+        return self._rows[name]
+
+    def spans(self, name: str) -> Intervals:
+        """The union of a signal's times."""
+        return self.activity.spans(self[name])
+
+    # -- threads -------------------------------------------------------------------------------
+
+    def timeline(self, track: int) -> Timeline:
+        """What this thread does at each time."""
+        if track not in self._timelines:
+            self._timelines[track] = timeline(self.trace, track)
+        return self._timelines[track]
+
+    @cached_property
+    def main_thread(self) -> int:
+        """The thread that runs the training or serving loop; -1 without host events.
+
+        It holds the steps, the optimizer and the loader. Without any of them: the thread that
+        launches most outside the backward engine, else ``Activity.main_track``.
+        """
+        a, trace = self.activity, self.trace
+        marks = [a.host("optimizer_step"), a.loader_rows, self["step-marker"]]
+        rows = np.concatenate(marks)
+        if len(rows):
+            return int(np.argmax(np.bincount(trace.track[rows], trace.dur[rows])))
+        launched = trace.track[a.launches]
+        if not len(launched):
+            return a.main_track
+        backward = a.host("backward")
+        inside = a.spans(backward).covered(trace.start[a.launches], trace.start[a.launches] + 1)
+        count = len(trace.tracks)
+        own = np.bincount(trace.track[backward], minlength=count) > 0
+        in_backward = np.bincount(launched, (inside > 0) & own[launched], count)
+        all_launches = np.bincount(launched, minlength=count)
+        engine = (all_launches > 0) & (in_backward >= _ENGINE * all_launches)
+        outside = np.where(engine, 0, all_launches)
+        return int(np.argmax(outside)) if outside.any() else a.main_track
+
+    def on(self, rows: Int64, track: int) -> Int64:
+        """Those of ``rows`` on this thread."""
+        found: Int64 = rows[self.trace.track[rows] == track]
+        return found
+
+    def enclosing(self, rows: Int64, pattern: re.Pattern[str]) -> Int64:
+        """For each row the outermost cpu_op at or around it whose name matches; -1 for none.
+
+        Looks as far up as ops nest; rows of -1 stay -1.
+        """
+        trace, at = self.trace, rows.astype(np.int64)
+        found = np.full(len(rows), -1, np.int64)
+        ops = self.cpu_ops
+        matches = np.zeros(len(trace) + 1, np.bool_)  # the last place takes -1
+        matches[self.activity.named(ops, pattern, Cat.CPU_OP)] = True
+        for _ in range(OP_DEPTH):
+            found = np.where(matches[at], at, found)
+            at = np.where(at >= 0, trace.parent[at], -1).astype(np.int64)
+            if (at < 0).all():
+                break
+        return found
+
+    # -- names ---------------------------------------------------------------------------------
+
+    @cached_property
+    def frame_owner(self) -> Int8:
+        """For each name whose Python frame it is; see ``frames``."""
+        return owners(self.trace)
+
+    def called(self, *kinds: str) -> Bool:
+        """For each row whether it is a runtime or driver call of one of these kinds."""
+        flags = np.zeros(len(self.trace), np.bool_)
+        for kind in kinds:
+            flags[self.activity.calls(kind)] = True
+        return flags
+
+    @cached_property
+    def own_time(self) -> Int64:
+        """Of each host event its time less that of the events right inside it, ns."""
+        trace = self.trace
+        inner = np.flatnonzero(trace.parent >= 0)
+        spent = np.bincount(trace.parent[inner], trace.dur[inner], len(trace))
+        return np.maximum(trace.dur - spent.astype(np.int64), 0)
+
+    @cached_property
+    def launch_of(self) -> Int64:
+        """For each device event its call; -1 without one."""
+        return self.trace.launch.astype(np.int64)
+
+    def named(self, rows: Int64, kind: str) -> Int64:
+        """Those of ``rows`` with a name of a kind of ``vocabulary.HOST``."""
+        return self.activity.named(rows, vocabulary.HOST[kind])
+
+    @cached_property
+    def calls(self) -> Int64:
+        """All runtime and driver calls."""
+        return self.activity.of(*CALLS)
+
+    @cached_property
+    def host_events(self) -> Int64:
+        """Ops, annotations and Python frames."""
+        return self.activity.of(*HOST_NAMED)
+
+    @cached_property
+    def cpu_ops(self) -> Int64:
+        """All cpu_ops."""
+        return self.activity.of(Cat.CPU_OP)
+
+    @cached_property
+    def host_program(self) -> Int64:
+        """Ops, annotations, Python frames and calls of all threads."""
+        return self.activity.of(*HOST_CATS)
+
+    def inside(self, rows: Int64) -> Int64:
+        """Host events that begin in the time of these, on their threads; they themselves too."""
+        program, found = self.host_program, []
+        for track in np.unique(self.trace.track[rows]).tolist():
+            mine = self.on(program, track)
+            spans = self.activity.spans(self.on(rows, track))
+            at = self.trace.start[mine]
+            found.append(mine[spans.covered(at, at + 1) > 0])
+        return np.unique(np.concatenate(found)) if found else rows[:0]
+
+    @cached_property
+    def idle_before(self) -> Int64:
+        """For each host event how long its thread did nothing new right before it, ns."""
+        before = np.zeros(len(self.trace), np.int64)
+        program = self.host_program
+        for track in np.unique(self.trace.track[program]).tolist():
+            rows = self.on(program, track)
+            edge = self.timeline(track).edge
+            start = self.trace.start[rows]
+            last = edge[np.maximum(np.searchsorted(edge, start) - 1, 0)]
+            before[rows] = np.where(last > -FOREVER, start - last, 0)
+        return before

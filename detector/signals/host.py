@@ -1,0 +1,271 @@
+"""Signals of the host's own work: loader, compilation, collections, preprocessing, stalls."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from detector import vocabulary
+from detector.intervals import Intervals
+from detector.signals.definition import Signal, Signals
+from detector.signals.timeline import FOREVER
+from detector.trace import Bool, Cat, Int64
+
+LONG_OP_NS: Final = 200_000  # an op that only dispatches is shorter
+COMPILE_NS: Final = 1_000_000  # a compilation takes longer than a look into the cache
+STALL_NS: Final = 300_000  # own time of an op that did something else than its work ...
+STALL_FACTOR: Final = 20  # ... so many times the op's median
+PAUSE_NS: Final = 1_000_000  # ordinary interpreter time between two calls is shorter
+PAUSE_APART: Final = 40  # launches: pauses nearer to each other are the program's own rhythm
+OFTEN: Final = 4  # times, after all kernels have been used
+SEEN: Final = 0.95  # of the kernels by name
+
+
+# -- compilation ---------------------------------------------------------------------------------
+
+
+def compilation(s: Signals) -> Int64:
+    """Events of torch.compile's compiling, not of running what it compiled.
+
+    The wrappers around compiled code carry the compiler's file names, too, but work is launched
+    inside them. What nests in such a wrapper is run time as well, unless something in between can
+    only be compilation. What compiles takes a millisecond or more.
+    """
+    a, trace = s.activity, s.trace
+    rows = a.host("compile")
+    if not len(rows):
+        return rows
+    certain = np.isin(rows, a.named(rows, vocabulary.COMPILES), assume_unique=True)
+    compiles = certain | (launches_inside(s, rows) == 0)
+    kept = np.zeros(len(rows), np.bool_)
+    for track in np.unique(trace.track[rows]):
+        here = trace.track[rows] == track
+        running = a.spans(rows[here & ~compiles])
+        compiling = a.spans(rows[here & certain])
+        outside = (running - compiling).covered(trace.start[rows], trace.start[rows] + 1) == 0
+        candidate = here & compiles & outside
+        long = a.spans(rows[candidate]).lasting(COMPILE_NS)
+        kept |= candidate & (long.covered(trace.start[rows], trace.start[rows] + 1) > 0)
+    return rows[kept]
+
+
+def launches_inside(s: Signals, rows: Int64) -> Int64:
+    """How many launches begin in each event's time, on its thread."""
+    a, trace = s.activity, s.trace
+    count = np.zeros(len(rows), np.int64)
+    for track in np.unique(trace.track[rows]):
+        here = trace.track[rows] == track
+        at = trace.start[s.on(a.launches, track)]
+        count[here] = np.searchsorted(at, trace.end[rows[here]]) - np.searchsorted(
+            at, trace.start[rows[here]]
+        )
+    return count
+
+
+# -- preprocessing -------------------------------------------------------------------------------
+
+
+def preprocessing_frames(s: Signals) -> Int64:
+    """Frames of image, audio, video, text and array work in which nothing is launched."""
+    rows = s.activity.of(Cat.PYTHON_FUNCTION)
+    rows = s.activity.named(rows, vocabulary.PREPROCESSES, Cat.PYTHON_FUNCTION)
+    silent: Int64 = rows[launches_inside(s, rows) == 0]
+    return silent
+
+
+def host_only_ops(s: Signals) -> Int64:
+    """cpu_ops that compute on the host: long, mostly by themselves, and nothing is launched inside.
+
+    What a stopped op or an op full of others takes is no such work.
+    """
+    ops = s.activity.aten
+    own = s.own_time[ops]
+    ops = ops[(own >= LONG_OP_NS) & (2 * own >= s.trace.dur[ops])]
+    ops = ops[launches_inside(s, ops) == 0]
+    return np.setdiff1d(ops, s["op-stall"], assume_unique=True)
+
+
+def preprocessing(s: Signals) -> Int64:
+    """Frames and ops that prepare data on the threads that should feed the device.
+
+    What the loader does belongs to the loader, what falls back to the CPU to the model. A CPU run
+    computes on the host; there only frames tell.
+    """
+    rows = s["preprocessing-frame"]
+    if s.activity.has_device:
+        rows = np.union1d(rows, np.setdiff1d(s["host-only-op"], s["fallback-op"]))
+    tracks = np.union1d(s.trace.track[s.activity.launches], [s.main_thread])
+    rows = rows[np.isin(s.trace.track[rows], tracks)]
+    inside = np.isin(rows, s.inside(s.activity.loader_rows))
+    found: Int64 = rows[~inside]
+    return found
+
+
+# -- stops ---------------------------------------------------------------------------------------
+
+
+def op_stalls(s: Signals) -> Int64:
+    """Ops whose own time is 300 us and more and over 20 times the median of their name.
+
+    The host was stopped in them: by the operating system, a lock, or a collection.
+    """
+    trace, ops = s.trace, s.activity.aten
+    own = s.own_time[ops]
+    long = ops[own >= STALL_NS]
+    if not len(long):
+        return long
+    limit = np.full(len(trace.names), np.inf)
+    for name in np.unique(trace.name[long]).tolist():
+        limit[name] = STALL_FACTOR * float(np.median(own[trace.name[ops] == name]))
+    found: Int64 = long[s.own_time[long] > limit[trace.name[long]]]
+    return found
+
+
+def pauses(s: Signals) -> Int64:
+    """Calls and ops of the main thread before which nothing, or only Python, ran for 1 ms or more.
+
+    Only isolated ones: where the next such stretch is fewer than 40 launches away, the program
+    itself does something there. A row is the event that ends the pause.
+    """
+    a, trace = s.activity, s.trace
+    rows = s.on(np.sort(np.concatenate([a.aten, s.calls, a.loader_rows])), s.main_thread)
+    launches = np.sort(trace.start[a.launches])
+    if len(rows) < 2 or len(launches) < 2 * PAUSE_APART:
+        return rows[:0]
+    done = np.maximum.accumulate(trace.end[rows])
+    gap = trace.start[rows[1:]] - done[:-1]
+    after = rows[1:][gap >= PAUSE_NS]
+    place = np.searchsorted(launches, trace.start[after])
+    if len(after) < 1:
+        return after
+    apart = np.diff(place, prepend=-PAUSE_APART, append=len(launches) + PAUSE_APART)
+    alone = (apart[:-1] >= PAUSE_APART) & (apart[1:] >= PAUSE_APART)
+    # The first launches of a trace, or of a step, come after whatever stands between steps.
+    inside = (place > 0) & (place < len(launches))
+    found: Int64 = after[alone & inside & ~_after_marker(s, after)]
+    return found
+
+
+def _after_marker(s: Signals, rows: Int64) -> Bool:
+    """Which events are the first of a marked step."""
+    starts = np.array([step.start for step in s.trace.steps], np.int64)
+    if not len(starts):
+        return np.zeros(len(rows), np.bool_)
+    before = s.trace.start[np.maximum(rows - 1, 0)]
+    crossed: Bool = np.searchsorted(starts, s.trace.start[rows]) > np.searchsorted(starts, before)
+    return crossed
+
+
+# -- allocation ----------------------------------------------------------------------------------
+
+
+def allocations(s: Signals) -> Int64:
+    """Driver calls that allocate, map or free memory, where steady state repeats them."""
+    rows = s.activity.calls("alloc")
+    return rows[_repeats(s, rows)]
+
+
+def first_use_allocations(s: Signals) -> Int64:
+    """Driver calls that allocate or free memory for the first time."""
+    rows = s.activity.calls("alloc")
+    return rows[~_repeats(s, rows)]
+
+
+def _repeats(s: Signals, rows: Int64) -> Bool:
+    """Which of these calls belong to a churn: all or none.
+
+    First use goes on as long as new kernels appear, and keeps what it gets. Churn goes on after
+    that, or in a marked step that does not warm up: memory is given back and asked for again (or
+    pinned again and again).
+    """
+    steady = [step for step in s.trace.steps if not step.warmup]
+    at = s.trace.start[rows]
+    if steady:
+        settled = rows[(at >= steady[0].start) & (at < steady[-1].end)]
+    else:
+        settled = rows[at >= _settled(s)]
+    names = [s.trace.names[i] for i in s.trace.name[settled].tolist()]
+    frees = [("Free" in name or "Release" in name or "Unmap" in name) for name in names]
+    again = sum(a and not b for a, b in pairwise(frees))  # memory given back and asked for again
+    pins = sum("Host" in name and not free for name, free in zip(names, frees, strict=True))
+    goes_on = again >= (1 if steady else OFTEN) or pins >= OFTEN
+    return np.full(len(rows), goes_on)
+
+
+def _settled(s: Signals) -> int:
+    """When nearly all kernels of the trace have been launched once, ns; never, if that is not
+    before half of its device work: then it holds no second iteration."""
+    a, trace = s.activity, s.trace
+    work = a.device_work
+    if not len(work):
+        return 0
+    _, first = np.unique(trace.name[work], return_index=True)
+    last = int(np.quantile(first, SEEN, method="lower"))
+    if 2 * last > len(work):
+        return FOREVER
+    return int(a.called(work[[last]])[0])
+
+
+# -- the rest ------------------------------------------------------------------------------------
+
+
+def _loader(kind: str) -> Signal:
+    label = {
+        "loader_sync": "Batches made on the training thread",
+        "loader_workers": "Waits for loader workers",
+    }[kind]
+    return Signal(
+        kind.replace("_", "-"),
+        label,
+        "events",
+        ("host",),
+        lambda s: s.activity.named(s.activity.loader_rows, vocabulary.HOST[kind]),
+    )
+
+
+def step_markers(s: Signals) -> Int64:
+    """The annotations that mark steps."""
+    cats = (Cat.USER_ANNOTATION, Cat.CPU_OP)
+    return s.activity.named(s.activity.of(*cats), vocabulary.STEP_MARKER, *cats)
+
+
+def within(s: Signals, rows: Int64, spans: Intervals) -> Int64:
+    """Those rows that begin inside ``spans``."""
+    start = s.trace.start[rows]
+    found: Int64 = rows[spans.covered(start, start + 1) > 0]
+    return found
+
+
+SIGNALS: Final = (
+    Signal(
+        "loader", "Calls for the next batch", "events", ("host",), lambda s: s.activity.loader_rows
+    ),
+    _loader("loader_sync"),
+    _loader("loader_workers"),
+    Signal("compilation", "Compilation", "events", ("host",), compilation),
+    Signal(
+        "collection", "Garbage collections", "events", ("host",), lambda s: s.activity.host("gc")
+    ),
+    Signal(
+        "preprocessing-frame",
+        "Image, audio, video and array frames",
+        "events",
+        ("host",),
+        preprocessing_frames,
+    ),
+    Signal("host-only-op", "Ops that compute on the host", "events", ("host",), host_only_ops),
+    Signal("preprocessing", "Preprocessing", "events", ("host",), preprocessing),
+    Signal("op-stall", "Ops in which the host was stopped", "events", ("host",), op_stalls),
+    Signal("pause", "Isolated pauses of the main thread", "gaps", ("host",), pauses),
+    Signal("allocation", "Allocator calls in steady state", "events", ("host",), allocations),
+    Signal(
+        "first-use-allocation",
+        "Allocator calls of the first use",
+        "events",
+        ("host",),
+        first_use_allocations,
+    ),
+    Signal("step-marker", "Step markers", "events", (), step_markers),
+)

@@ -1,0 +1,280 @@
+"""Signals of the interpreter: time between calls, loops over rows, compiled regions, autograd."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from detector import vocabulary
+from detector.activity import CALLS
+from detector.rows import cat_appends, needless_dropout, needless_graph
+from detector.signals.definition import Signal, Signals
+from detector.signals.frames import OWN, climb
+from detector.trace import Bool, Cat, Int64, Trace
+
+ROUNDS: Final = 10  # as many repeats of one op make a loop
+MOST_OPS: Final = 40  # of a round: a longer one is a layer or a step
+NEAR: Final = 8  # times the median distance: further apart, and the loop has ended
+LEAST_NS: Final = 20_000  # ordinary interpreter time between two ops
+FACTOR: Final = 4  # ... or so many times the median
+LONGEST_NS: Final = 1_000_000  # what takes longer does not get faster by launching in a graph
+UNNAMED_NS: Final = 5_000_000  # without a frame, longer gaps are not said to be Python
+
+
+@dataclass(frozen=True, eq=False)
+class Gaps:
+    """Stretches of one thread in no op, call or loader, ascending.
+
+    ``after``: the event that ends each; ``owner``: the innermost Python frame or annotation for
+    most of it, -1 where none is recorded; ``usual``: the median of all such gaps, ns.
+    """
+
+    start: Int64
+    end: Int64
+    after: Int64
+    owner: Int64
+    usual: int
+
+    def where(self, chosen: Bool) -> Gaps:
+        """Those chosen."""
+        return Gaps(
+            self.start[chosen], self.end[chosen], self.after[chosen], self.owner[chosen], self.usual
+        )
+
+
+def gaps(s: Signals) -> Gaps:
+    """The main thread's stretches in no op, call or loader that are longer than ordinary."""
+    start, end, after = _between(s)
+    usual = int(np.median(end - start)) if len(start) else 0
+    long = end - start > max(LEAST_NS, FACTOR * usual)
+    start, end, after = start[long], end[long], after[long]
+    return Gaps(start, end, after, _owners(s, start, end), usual)
+
+
+def ordinary_gap(s: Signals) -> int:
+    """What the interpreter takes at most between two ops of this program, ns."""
+    start, end, _ = _between(s)
+    return max(LEAST_NS, FACTOR * int(np.median(end - start))) if len(start) else LEAST_NS
+
+
+def _between(s: Signals) -> tuple[Int64, Int64, Int64]:
+    """The main thread's stretches in no op, call or loader, and the event that ends each."""
+    a, trace = s.activity, s.trace
+    other = [a.loader_rows, s["compilation"], a.host("unused_parameters"), s["collection"]]
+    rows = np.unique(np.concatenate([a.aten, a.of(*CALLS), *other]))
+    rows = s.on(rows, s.main_thread)
+    if len(rows) < 2:
+        return rows[:0], rows[:0], rows[:0]
+    done = np.maximum.accumulate(trace.end[rows])
+    start, end, after = done[:-1], trace.start[rows[1:]], rows[1:]
+    keep = end > start
+    return start[keep], end[keep], after[keep]
+
+
+def _owners(s: Signals, start: Int64, end: Int64) -> Int64:
+    """The innermost event of the longest piece of each gap."""
+    line = s.timeline(s.main_thread)
+    lo, hi, of, segment = line.during(start, end)
+    order = np.lexsort((hi - lo, of))
+    owner = np.full(len(start), -1, np.int64)
+    owner[of[order]] = line.row[segment[order]]  # the longest of each comes last
+    return owner
+
+
+def python_gaps(s: Signals) -> Int64:
+    """Events before which the program's own Python ran for long: over four times the median.
+
+    Where stacks are recorded: in a frame of the program's own files. Else up to 5 ms without any
+    event; longer ones nobody can name. Waits for the backward engine are none.
+    """
+    found = gaps(s)
+    return np.unique(found.after[is_python(s, found)])
+
+
+def is_python(s: Signals, found: Gaps) -> Bool:
+    """Which gaps the program's own Python fills."""
+    trace = s.trace
+    pauses = np.isin(found.after, s["pause"])
+    frame = climb(trace, found.owner, s.frame_owner, 1)
+    own = (frame >= 0) & (s.frame_owner[trace.name[frame]] == OWN)
+    engine = s.activity.named(
+        s.activity.of(Cat.PYTHON_FUNCTION), vocabulary.WAITS_FOR_BACKWARD, Cat.PYTHON_FUNCTION
+    )
+    waits = np.isin(found.owner, engine)
+    silent = ~np.bool_(trace.has_stacks) & (found.end - found.start < UNNAMED_NS)
+    other = _busy_elsewhere(s, found)
+    result: Bool = (own | silent) & ~waits & ~pauses & ~other
+    return result
+
+
+def gap_before(s: Signals, rows: Int64) -> tuple[Int64, Int64]:
+    """Begin and end of the stretch before each of these events, ns."""
+    found = gaps(s)
+    place = np.minimum(np.searchsorted(found.after, rows), max(0, len(found.after) - 1))
+    start = s.trace.start[rows].copy()
+    if len(found.after):
+        known = found.after[place] == rows
+        start[known] = found.start[place[known]]
+    return start, s.trace.start[rows]
+
+
+def _busy_elsewhere(s: Signals, found: Gaps) -> Bool:
+    """Where another thread computes or launches meanwhile: the main one waits for it."""
+    a, trace = s.activity, s.trace
+    rows = a.aten[trace.track[a.aten] != s.main_thread]
+    busy = a.spans(rows).covered(found.start, found.end)
+    result: Bool = 2 * busy > found.end - found.start
+    return result
+
+
+def loops(s: Signals) -> Int64:
+    """Row accesses that a Python loop makes: ten rounds and more of the same few ops."""
+    first, last = loop_rounds(s)
+    selects = _accesses(s)
+    kept = [selects[(selects >= a) & (selects <= b)] for a, b in zip(first, last, strict=True)]
+    return np.concatenate(kept) if kept else selects[:0]
+
+
+def _accesses(s: Signals) -> Int64:
+    return s.on(np.intersect1d(s.activity.top_ops, s.activity.ops("select")), s.main_thread)
+
+
+def loop_rounds(s: Signals) -> tuple[list[int], list[int]]:
+    """First and last row access of each loop: between any two stand the same ops, by name."""
+    trace, selects = s.trace, _accesses(s)
+    if len(selects) < ROUNDS:
+        return [], []
+    ops = s.on(s.activity.top_ops, s.main_thread)
+    place = np.searchsorted(ops, selects)
+    between = np.diff(place)
+    gap = np.diff(trace.start[selects])
+    near = gap <= NEAR * max(1, int(np.median(gap)))
+    same = np.append(False, (between[1:] == between[:-1]) & _alike(s, ops, place, between))
+    run = np.cumsum(~(same & near))  # a round that is unlike the one before it begins a run
+    first: list[int] = []
+    last: list[int] = []
+    for number in np.flatnonzero(np.bincount(run) >= ROUNDS - 1).tolist():
+        rounds = np.flatnonzero(run == number)
+        if between[rounds[0]] <= MOST_OPS and not _only_accesses(s, ops, place, rounds):
+            first.append(int(selects[rounds[0]]))
+            last.append(int(selects[rounds[-1] + 1]))
+    return first, last
+
+
+def _alike(s: Signals, ops: Int64, place: Int64, between: Int64) -> Bool:
+    """For each round but the first whether its second op has the name of the last round's."""
+    name = s.trace.name[ops]
+    second = name[np.minimum(place[:-1] + 1, len(ops) - 1)]
+    found: Bool = (second[1:] == second[:-1]) & (name[place[1:-1]] == name[place[:-2]])
+    return found | (between[1:] <= 1)
+
+
+def _only_accesses(s: Signals, ops: Int64, place: Int64, rounds: Int64) -> bool:
+    """Whether nothing is computed between the accesses: views of parameters, not a loop."""
+    inside = ops[place[rounds[0]] : place[rounds[-1] + 1]]
+    names = {s.trace.names[i] for i in np.unique(s.trace.name[inside]).tolist()}
+    return all(vocabulary.HOST["select"].search(name) for name in names)
+
+
+def compiled_regions(s: Signals) -> Int64:
+    """Numbered calls of compiled code in the forward pass, on the thread that has most of them."""
+    a = s.activity
+    notes = a.of(Cat.USER_ANNOTATION, Cat.CPU_OP, Cat.PYTHON_FUNCTION)
+    rows = a.named(notes, vocabulary.COMPILED_FRAME)
+    if not len(rows):
+        return rows
+    track = s.trace.track[rows]
+    return s.on(rows, int(np.bincount(track).argmax()))
+
+
+def graph_breaks(s: Signals) -> Int64:
+    """Compiled regions that go on where the one before broke off.
+
+    Frames are numbered as they are first met, so what follows a break has a higher number; the
+    same or a lower one is a new call. No pass goes on after backward, an update or a new batch.
+    Old versions number none: there a second region may be another model as well as a break.
+    """
+    a, trace, rows = s.activity, s.trace, s["compiled-region"]
+    if len(rows) < 2:
+        return rows[:0]
+    number = np.array([_frame(trace.names[i]) for i in trace.name[rows]], np.int64)
+    step = np.searchsorted([x.start for x in trace.steps], trace.start[rows], side="right")
+    borders = [a.host("backward"), a.host("optimizer_step"), a.loader_rows]
+    border = np.searchsorted(np.sort(trace.start[np.concatenate(borders)]), trace.start[rows])
+    goes_on = (np.diff(number) > 0) & (np.diff(step) == 0) & (np.diff(border) == 0)
+    found: Int64 = rows[1:][goes_on]
+    return found
+
+
+def _frame(name: str) -> int:
+    found = vocabulary.COMPILED_FRAME.search(name)
+    return int(found[1]) if found else -1
+
+
+def launching(s: Signals) -> Int64:
+    """What the host does to launch: ops, calls and frames of the threads that launch.
+
+    Not what waits, allocates, loads, compiles or computes on the host, and nothing inside that; nor
+    events of which one takes a millisecond by itself: those have a reason of their own.
+    """
+    a, trace = s.activity, s.trace
+    tracks = np.unique(trace.track[a.launches])
+    rows = s.host_program[np.isin(trace.track[s.host_program], tracks)]
+    other = [s["loader"], s["compilation"], s["preprocessing"], s["collection"], s["op-stall"]]
+    calls = [a.calls("sync"), a.calls("alloc"), calls_of(trace, a.pageable_h2d)]
+    out = np.unique(np.concatenate([s.inside(np.unique(np.concatenate(other))), *calls]))
+    rows = np.setdiff1d(rows, out, assume_unique=True)
+    found: Int64 = rows[s.own_time[rows] < LONGEST_NS]
+    return found
+
+
+def calls_of(trace: Trace, work: Int64) -> Int64:
+    """The calls that launched this work."""
+    calls = trace.launch[work]
+    return calls[calls >= 0].astype(np.int64)
+
+
+SIGNALS: Final = (
+    Signal("launching", "Host work between launches", "events", ("device", "links"), launching),
+    Signal(
+        "gc-pause",
+        "Collections and isolated pauses",
+        "events",
+        ("host",),
+        lambda s: np.union1d(s["collection"], s["pause"]),
+    ),
+    Signal(
+        "needless-autograd",
+        "Autograd without backward",
+        "events",
+        ("host",),
+        lambda s: np.union1d(s["needless-graph"], s["needless-dropout"]),
+    ),
+    Signal("python-gap", "CPU time in plain Python", "gaps", ("host",), python_gaps),
+    Signal("row-loop", "Row accesses in a loop", "events", ("host",), loops),
+    Signal("compiled-region", "Calls of compiled code", "events", ("host",), compiled_regions),
+    Signal("graph-break", "Compiled regions after a break", "events", ("host",), graph_breaks),
+    Signal(
+        "needless-graph",
+        "Ops that record a graph without backward",
+        "events",
+        ("host",),
+        lambda s: needless_graph(s.activity),
+    ),
+    Signal(
+        "needless-dropout",
+        "Dropout without backward",
+        "events",
+        ("host",),
+        lambda s: needless_dropout(s.activity),
+    ),
+    Signal(
+        "cat-append",
+        "torch.cat appending to a growing tensor",
+        "events",
+        ("host", "shapes"),
+        lambda s: cat_appends(s.activity),
+    ),
+)

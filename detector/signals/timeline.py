@@ -1,0 +1,68 @@
+"""What a thread does at each time: its innermost open event, from edge to edge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from detector.trace import HOST_CATS, Int64, Trace
+
+FOREVER: Final = 2**62  # ns; no time of a trace lies beyond
+_DEEPEST: Final = 1_000  # ends of parents that a child outlives, in a row
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """Segment ``i`` is [edge[i], edge[i + 1]); ``row[i]`` is its innermost event, -1 for none.
+
+    The first edge is ``-FOREVER``, the last ``FOREVER``: every time lies in one segment.
+    """
+
+    edge: Int64
+    row: Int64
+
+    def during(self, start: Int64, end: Int64) -> tuple[Int64, Int64, Int64, Int64]:
+        """What lies in these ascending, disjoint, non-empty intervals.
+
+        Returns for each piece its start, its end, the interval and the segment it belongs to.
+        """
+        first = np.searchsorted(self.edge, start, side="right") - 1
+        last = np.searchsorted(self.edge, end, side="left")
+        count = last - first
+        of = np.repeat(np.arange(len(start)), count)
+        offset = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+        segment = first[of] + offset
+        lo = np.maximum(start[of], self.edge[segment])
+        hi = np.minimum(end[of], self.edge[segment + 1])
+        return lo, hi, of, segment
+
+
+def timeline(trace: Trace, track: int) -> Timeline:
+    """The timeline of one host thread."""
+    rows = np.flatnonzero((trace.track == track) & np.isin(trace.cat, HOST_CATS) & (trace.dur > 0))
+    start, end = trace.start[rows], trace.end[rows]
+    # Of one time: ends first, inner before outer, then begins, outer before inner.
+    inner_first = rows[::-1][np.argsort(end[::-1], kind="stable")]
+    time = np.concatenate([trace.end[inner_first], start])
+    inside = np.concatenate([_around(trace, inner_first), rows])
+    order = np.argsort(time, kind="stable")
+    time, inside = time[order], inside[order]
+    last = np.append(time[1:] != time[:-1], True) if len(time) else np.zeros(0, np.bool_)
+    edge = np.concatenate([[-FOREVER], time[last], [FOREVER]]).astype(np.int64)
+    return Timeline(edge, np.concatenate([[-1], inside[last]]).astype(np.int64))
+
+
+def _around(trace: Trace, rows: Int64) -> Int64:
+    """For each event the innermost one around it that is still open when it ends; -1 for none.
+
+    Kineto rounds, so a child may end after its parent.
+    """
+    above = trace.parent[rows].astype(np.int64)
+    for _ in range(_DEEPEST):
+        closed = np.flatnonzero((above >= 0) & (trace.end[above] <= trace.end[rows]))
+        if not len(closed):
+            break
+        above[closed] = trace.parent[above[closed]]
+    return above

@@ -1,0 +1,131 @@
+"""Signals of the host's waits: who asks for a synchronisation, and what it waits for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from detector.intervals import Intervals
+from detector.signals.definition import Signal, Signals
+from detector.trace import Bool, Int64
+
+LEAST_LAUNCHES: Final = 20  # of fewer, nobody can say that each one waits
+BLOCKING_SHARE: Final = 0.2  # of the kernels, done when their launch returns; usual is one in fifty
+STALL_NS: Final = 1_000_000  # a launch reaches an idle device within microseconds
+
+# Signal -> who asks, of ``activity.SYNC_CAUSES``.
+CAUSES: Final = {
+    "scalar-readback-wait": "scalar",
+    "dynamic-shape-wait": "dynamic_shape",
+    "input-copy-wait": "h2d",
+    "tensor-readback-wait": "d2h",
+}
+_LABELS: Final = {
+    "scalar-readback-wait": "Waits for a single value",
+    "dynamic-shape-wait": "Waits for the size of a result",
+    "input-copy-wait": "Waits for a copy to the device",
+    "tensor-readback-wait": "Waits for a tensor",
+}
+
+
+def called(s: Signals, work: Int64) -> Int64:
+    """When the host called for this device work, ns.
+
+    The start of its launch; where only an ``External id`` joins it (ROCm), of its op; else its own.
+    """
+    trace = s.trace
+    start = trace.start[work]
+    caller = np.where(trace.launch[work] >= 0, trace.launch[work], trace.op[work])
+    return np.where(caller >= 0, np.minimum(trace.start[caller], start), start)
+
+
+def is_linked(s: Signals, work: Int64) -> Bool:
+    """Which device work the trace joins to the host, by its launch or by its op."""
+    linked: Bool = (s.trace.launch[work] >= 0) | (s.trace.op[work] >= 0)
+    return linked
+
+
+def pending(s: Signals) -> Intervals:
+    """Time in which recorded work is under way: called for, and not done."""
+    work = np.flatnonzero(s.trace.is_device_work)
+    return Intervals.union(called(s, work), s.trace.end[work])
+
+
+def unrecorded_waits(s: Signals) -> Int64:
+    """Synchronisations of 1 ms and more for most of which all recorded work was done.
+
+    What they wait for began before the recording, or was not recorded.
+    """
+    a, trace = s.activity, s.trace
+    rows = np.setdiff1d(a.calls("sync"), trace.launch)
+    rows = rows[trace.dur[rows] >= STALL_NS]
+    busy = pending(s).covered(trace.start[rows], trace.end[rows])
+    found: Int64 = rows[2 * busy < trace.dur[rows]]
+    return found
+
+
+def blocking_launches(s: Signals) -> Int64:
+    """Launch calls that return when their kernel is done, where many do: a launch
+    that does not wait returns before its kernel has even begun.
+
+    Else synchronisations, where there is one for every second launch.
+    """
+    a, trace = s.activity, s.trace
+    kernels = a.kernels[trace.launch[a.kernels] >= 0]
+    call = trace.launch[kernels].astype(np.int64)
+    done = trace.end[kernels] <= trace.end[call]
+    if len(kernels) >= LEAST_LAUNCHES and np.mean(done) >= BLOCKING_SHARE:
+        return np.unique(call[done])
+    explicit = np.setdiff1d(a.syncs_of("explicit"), s["unrecorded-wait"])
+    many = len(a.launches) >= LEAST_LAUNCHES and 2 * len(explicit) >= len(a.launches)
+    return explicit if many else explicit[:0]
+
+
+def explicit_waits(s: Signals) -> Int64:
+    """Synchronisations that no read-back explains, where not every launch waits."""
+    rows = np.setdiff1d(s.activity.syncs_of("explicit"), s["unrecorded-wait"])
+    return np.setdiff1d(rows, s["blocking-launch"])
+
+
+def _of_cause(name: str) -> Signal:
+    return Signal(
+        name,
+        _LABELS[name],
+        "events",
+        ("device", "host"),
+        lambda s: np.setdiff1d(s.activity.syncs_of(CAUSES[name]), s["unrecorded-wait"]),
+    )
+
+
+SIGNALS: Final = (
+    *(_of_cause(name) for name in CAUSES),
+    Signal(
+        "explicit-wait",
+        "Explicit synchronisations",
+        "events",
+        ("device", "host"),
+        explicit_waits,
+    ),
+    Signal(
+        "blocking-launch",
+        "Launches that wait for their kernel",
+        "events",
+        ("device", "links"),
+        blocking_launches,
+    ),
+    Signal(
+        "unrecorded-wait",
+        "Waits for work that was not recorded",
+        "events",
+        ("device", "host"),
+        unrecorded_waits,
+    ),
+    Signal(
+        "unlinked-work",
+        "Device work without a recorded launch",
+        "events",
+        ("device",),
+        lambda s: s.activity.device_work[~is_linked(s, s.activity.device_work)],
+    ),
+)

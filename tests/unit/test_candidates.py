@@ -1,0 +1,280 @@
+"""Candidates: what a hand-written program suffers from, and what repairing it saves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from detector.candidates import Candidate, Candidates, find
+from detector.ledger import build
+from detector.patterns import BY_ID, PATTERNS
+from detector.signals import SIGNALS, signals_of
+from detector.taxonomy import IDS
+from detector.trace import Trace
+from tests.random_traces import random_trace
+from tests.traces import (
+    Event,
+    annotation,
+    call,
+    kernel,
+    launch,
+    memcpy,
+    op,
+    repeat,
+    sync,
+    trace_of,
+)
+
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+V100 = {"deviceProperties": [{"id": 0, "computeMajor": 7, "computeMinor": 0, "numSms": 80}]}
+P100 = {"deviceProperties": [{"id": 0, "computeMajor": 6, "computeMinor": 0, "numSms": 56}]}
+
+
+def candidates(trace: Trace) -> Candidates:
+    start, end = int(trace.start.min()), int(trace.end.max())
+    signals = signals_of(trace)
+    return find(signals, build(signals, start, end))
+
+
+def shares(trace: Trace) -> dict[str, float]:
+    return {c.pattern.id: round(c.share, 2) for c in candidates(trace).found}
+
+
+def one(trace: Trace, pattern: str) -> Candidate:
+    (found,) = (c for c in candidates(trace).found if c.pattern.id == pattern)
+    return found
+
+
+def busy(start: float, count: int, every: float = 50, name: str = "gemm") -> tuple[Event, ...]:
+    """Ops with a kernel each that keep the device busy all the time, far behind the host."""
+    return tuple(
+        event
+        for i in range(count)
+        for event in (
+            op("aten::mm", start + 4 * i, 3),
+            launch(start + 4 * i + 1, 1, corr=int(start) * 1_000 + i + 1),
+            kernel(name, start + 10 + every * i, every, corr=int(start) * 1_000 + i + 1),
+        )
+    )
+
+
+# -- every pattern -------------------------------------------------------------------------------
+
+
+def test_the_patterns_are_the_taxonomys_in_its_order() -> None:
+    assert tuple(pattern.id for pattern in PATTERNS) == IDS
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda p: p.id)
+def test_a_pattern_is_told_whole(pattern: object) -> None:
+    found = BY_ID[pattern.id]  # type: ignore[attr-defined]
+    assert found.id.startswith(f"{found.family}-")
+    assert found.signal in SIGNALS
+    assert all((found.assumes, found.title, found.explains))
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_on_any_trace_the_shares_add_up_to_the_joint_saving(seed: int) -> None:
+    trace = random_trace(seed)
+    found = candidates(trace)
+    assert sum(c.best_ns for c in found.found) == found.joint_ns
+    for candidate in found.found:
+        assert 0 <= candidate.rest_ns <= candidate.best_ns <= candidate.alone_ns
+        assert len(candidate.occurrences)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_an_input_copy_belongs_to_one_pattern(seed: int) -> None:
+    signals = signals_of(random_trace(seed))
+    names = ("factory-copy", "tiny-copy", "pageable-copy", "inline-copy")
+    rows = [row for name in names for row in signals[name].tolist()]
+    assert len(rows) == len(set(rows))
+
+
+# -- input ---------------------------------------------------------------------------------------
+
+
+def test_a_loader_without_workers_costs_the_time_the_device_starves() -> None:
+    step = (annotation(LOADER, 0, 1_000), *(e for e in busy(1_000, 20)))
+    trace = trace_of(*repeat(step, 3, 2_010))
+    assert shares(trace) == {"input-dataloader-sync": pytest.approx(0.5, abs=0.02)}
+
+
+def test_a_loader_that_the_queue_hides_costs_nothing() -> None:
+    step = (*busy(0, 40), annotation(LOADER, 200, 1_000))
+    assert shares(trace_of(*repeat(step, 3, 2_010))) == {}
+
+
+def test_a_tensor_made_on_the_host_is_no_tiny_copy() -> None:
+    pair = (
+        op("aten::zeros", 0, 20),
+        op("aten::to", 22, 60),
+        op("aten::_to_copy", 23, 58),
+        op("aten::copy_", 25, 55),
+        call("cudaMemcpyAsync", 30, 20, corr=1),
+        memcpy("Memcpy HtoD (Pageable -> Device)", 36, 3, 64, corr=1),
+        sync(52, 20),
+        op("aten::mm", 90, 10),
+        launch(92, 2, corr=2),
+        kernel("gemm", 96, 20, corr=2),
+    )
+    found = shares(trace_of(*repeat(pair, 20, 120)))
+    assert found["input-cpu-tensor-to-device"] > 0.5
+    assert "input-tiny-copies" not in found
+    assert "input-pageable-copy" not in found
+
+
+# -- sync ----------------------------------------------------------------------------------------
+
+
+def test_what_a_wait_costs_lies_behind_it() -> None:
+    """The wait itself is hidden by the device; the queue runs dry after it."""
+    step = (
+        *busy(0, 20),  # the host is done after 80 us, the device after 1010
+        op("aten::item", 85, 945),
+        op("aten::_local_scalar_dense", 86, 943),
+        call("cudaMemcpyAsync", 88, 4, corr=999),
+        memcpy("Memcpy DtoH (Device -> Pageable)", 1_012, 2, 4, corr=999),
+        sync(95, 930),
+        op("aten::relu", 1_032, 400),  # 400 us of dispatch that nothing hides any more
+        launch(1_430, 1, corr=998),
+        kernel("relu", 1_440, 50, corr=998),
+    )
+    found = one(trace_of(*repeat(step, 4, 1_500)), "sync-scalar-readback")
+    assert found.share > 0.2
+    assert len(found.occurrences) == 4
+
+
+def test_launches_that_wait_for_their_kernel() -> None:
+    step = (op("aten::mm", 0, 60), launch(5, 50, corr=1), kernel("gemm", 12, 40, corr=1))
+    found = shares(trace_of(*repeat(step, 40, 65)))
+    assert found["sync-blocking-launch"] > 0.2
+
+
+# -- host ----------------------------------------------------------------------------------------
+
+
+def test_a_slow_host_between_short_kernels() -> None:
+    step = (op("aten::mm", 0, 40), launch(30, 5, corr=1), kernel("gemm", 40, 4, corr=1))
+    found = one(trace_of(*repeat(step, 100, 50)), "host-launch-bound")
+    assert 0.6 < found.share < 0.95
+
+
+def test_an_isolated_pause_is_a_collection_and_a_rhythm_is_not() -> None:
+    step = (op("aten::mm", 0, 20), launch(5, 5, corr=1), kernel("gemm", 12, 30, corr=1))
+    calm = repeat(step, 120, 40)
+    later = tuple(
+        Event(**{**e.__dict__, "start": e.start + 3_000, "corr": e.corr + 10_000 * (e.corr > 0)})
+        for e in repeat(step, 120, 40)
+    )
+    shifted = tuple(Event(**{**e.__dict__, "start": e.start + 4_800}) for e in later)
+    assert "host-gc-pause" in shares(trace_of(*calm, *shifted))
+    assert "host-gc-pause" not in shares(trace_of(*repeat(step, 60, 3_000)))
+
+
+# -- memory --------------------------------------------------------------------------------------
+
+
+def test_churn_and_first_use() -> None:
+    step = (op("aten::mm", 0, 20), launch(5, 5, corr=1), kernel("gemm", 12, 10, corr=1))
+    churn = (*step, call("cudaFree", 25, 20), call("cudaMalloc", 46, 20))
+    assert shares(trace_of(*repeat(churn, 50, 70)))["memory-alloc-churn"] > 0.4
+    first = [call("cudaMalloc", 1 + 0.5 * i, 0.4) for i in range(8)]
+    assert "memory-alloc-churn" not in shares(trace_of(*first, *repeat(step, 50, 70)))
+
+
+# -- compute -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("device", "named"), [(V100, True), (P100, False)])
+def test_fp32_needs_a_device_with_tensor_cores(device: dict[str, object], named: bool) -> None:
+    trace = trace_of(*busy(0, 100, name="volta_sgemm_128x64_nn"), metadata=device)
+    assert ("compute-fp32-matmul" in shares(trace)) == named
+
+
+def test_a_chain_of_pointwise_kernels_takes_as_long_as_its_longest() -> None:
+    add, gemm = "vectorized_elementwise_kernel<4, Add>", "gemm"
+    events = list[Event]()
+    for i in range(100):  # the host is far ahead; every fifth kernel is no pointwise one
+        corr = i + 1
+        name = gemm if i % 5 == 4 else add
+        events += [op("aten::add" if name == add else "aten::mm", 4 * i, 3)]
+        events += [launch(4 * i + 1, 1, corr=corr), kernel(name, 10 + 50 * i, 50, corr=corr)]
+    found = one(trace_of(*events), "compute-unfused-elementwise")
+    assert found.share == pytest.approx(0.6, abs=0.05)
+
+
+def test_what_a_compiler_fused_is_no_chain() -> None:
+    trace = trace_of(*busy(0, 60, name="triton_poi_fused_add_mul_0"))
+    assert shares(trace) == {}
+
+
+# -- compile -------------------------------------------------------------------------------------
+
+
+def region(name: str, start: float) -> tuple[Event, ...]:
+    return (
+        annotation(name, start, 20),
+        launch(start + 5, 2, corr=int(start) + 1),
+        kernel("triton_poi", start + 12, 5, corr=int(start) + 1),
+    )
+
+
+def test_numbered_regions_break_and_unnumbered_ones_do_not() -> None:
+    def step(names: tuple[str, str]) -> tuple[Event, ...]:
+        eager = op("aten::add", 100, 150)
+        return (*region(names[0], 0), eager, *region(names[1], 300))
+
+    numbered = step(("Torch-Compiled Region: 0/0", "Torch-Compiled Region: 1/0"))
+    plain = step(("Torch-Compiled Region", "Torch-Compiled Region"))
+    assert "compile-graph-break" in shares(trace_of(*repeat(numbered, 10, 400)))
+    assert "compile-graph-break" not in shares(trace_of(*repeat(plain, 10, 400)))
+
+
+# -- comm ----------------------------------------------------------------------------------------
+
+
+def test_only_the_transfer_of_a_collective_is_exposed_not_its_waiting() -> None:
+    """Three equal all-reduces, of which one waits long for a late rank."""
+
+    def step(at: float, corr: int, dur: float) -> tuple[Event, ...]:
+        return (
+            op("aten::mm", at, 3),
+            launch(at + 1, 1, corr=corr),
+            kernel("gemm", at + 10, 40, corr=corr),
+            op("c10d::allreduce_", at + 4, 3),
+            launch(at + 5, 1, corr=corr + 1),
+            kernel(
+                "ncclDevKernel_AllReduce",
+                at + 50,
+                dur,
+                corr=corr + 1,
+                msg_elems=1 << 20,
+                collective="allreduce",
+            ),
+        )
+
+    events = (*step(0, 1, 20), *step(80, 3, 400), *step(540, 5, 20))
+    found = one(trace_of(*events), "comm-exposed")
+    assert 30_000 <= found.best_ns <= 60_000  # not 440 us
+
+
+# -- what stays ----------------------------------------------------------------------------------
+
+
+def test_a_cause_that_no_candidate_accounts_for_is_named() -> None:
+    trace = trace_of(*busy(0, 10), *busy(20_000, 10))
+    (left,) = candidates(trace).unexplained
+    assert left.cause == "nothing"
+    assert left.share > 0.9
+
+
+def test_steps_gain_each_their_own() -> None:
+    step = (annotation(LOADER, 0, 1_000), *busy(1_000, 20))
+    trace = trace_of(*repeat(step, 3, 2_010))
+    signals = signals_of(trace)
+    ledger = build(signals, 0, 6_030_000)
+    found = find(signals, ledger, np.array([0, 2_010_000, 4_020_000, 6_030_000]))
+    gains = found.found[0].by_step_ns
+    assert len(gains) == 3
+    assert min(gains) > 900_000

@@ -1,0 +1,225 @@
+"""Signals: what they hold, and above all what they must not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from detector.signals import SIGNALS, signals_of
+from tests.random_traces import random_trace
+from tests.traces import (
+    Event,
+    annotation,
+    call,
+    kernel,
+    launch,
+    memcpy,
+    op,
+    python,
+    repeat,
+    sync,
+    trace_of,
+)
+
+COMPILE_FRAME = "torch/_dynamo/convert_frame.py(9): _compile.<locals>.compile_inner"
+WRAPPER = "torch/_functorch/aot_autograd.py(9): forward"
+
+
+def found(name: str, *events: Event, **rest: object) -> list[str]:
+    trace = trace_of(*events, **rest)  # type: ignore[arg-type]
+    return [trace.names[trace.name[row]] for row in signals_of(trace)[name]]
+
+
+@pytest.mark.parametrize("name", sorted(SIGNALS))
+@pytest.mark.parametrize("seed", range(12))
+def test_a_signal_is_a_set_of_rows_in_time_order(name: str, seed: int) -> None:
+    trace = random_trace(seed)
+    rows = signals_of(trace)[name]
+    assert rows.dtype == np.int64
+    assert (np.diff(rows) > 0).all()
+    assert not len(rows) or (rows[0] >= 0 and rows[-1] < len(trace))
+
+
+# -- compilation ---------------------------------------------------------------------------------
+
+
+def test_compiling_is_compilation() -> None:
+    assert found("compilation", python(COMPILE_FRAME, 0, 5_000)) == [COMPILE_FRAME]
+
+
+def test_a_wrapper_of_compiled_code_is_not() -> None:
+    wrapper = (
+        python(WRAPPER, 0, 5_000),
+        python("torch/_functorch/aot_autograd.py(7): <genexpr>", 10, 2_000),
+        launch(3_000, 5, corr=1),
+        kernel("triton_poi_fused", 3_010, 50, corr=1),
+    )
+    assert found("compilation", *wrapper) == []
+
+
+def test_a_look_into_the_cache_is_not() -> None:
+    assert found("compilation", python(COMPILE_FRAME, 0, 40)) == []
+
+
+def test_what_the_compiler_launches_to_choose_a_kernel_is() -> None:
+    tuning = (
+        python(COMPILE_FRAME, 0, 9_000),
+        python("torch/_inductor/compile_fx.py(3): codegen", 10, 8_000),
+        launch(3_000, 5, corr=1),
+        kernel("triton_mm", 3_010, 50, corr=1),
+    )
+    assert COMPILE_FRAME in found("compilation", *tuning)
+
+
+# -- the host's own work -------------------------------------------------------------------------
+
+
+def test_an_op_full_of_views_computes_nothing() -> None:
+    views = [op("aten::slice", 10 + 10 * i, 8) for i in range(40)]
+    assert found("host-only-op", op("aten::unflatten", 0, 450), *views) == []
+    assert found("host-only-op", op("aten::stack", 0, 450)) == ["aten::stack"]
+
+
+def test_an_op_that_launches_does_not_compute_on_the_host() -> None:
+    events = (op("aten::mm", 0, 450), launch(10, 5, corr=1), kernel("sgemm", 20, 5, corr=1))
+    assert found("host-only-op", *events) == []
+
+
+def test_image_frames_are_preprocessing_unless_they_launch() -> None:
+    resize = "transformers/image_transforms.py(319): resize"
+    assert found("preprocessing-frame", python(resize, 0, 100)) == [resize]
+    on_device = (python(resize, 0, 100), launch(10, 5, corr=1), kernel("bicubic", 20, 5, corr=1))
+    assert found("preprocessing-frame", *on_device) == []
+
+
+def test_a_slow_op_that_is_always_slow_is_no_stall() -> None:
+    usual = repeat([op("aten::add", 0, 10)], 30, 20)
+    assert found("op-stall", *usual, op("aten::add", 1_000, 700)) == ["aten::add"]
+    assert found("op-stall", *repeat([op("aten::add", 0, 700)], 30, 800)) == []
+
+
+# -- pauses --------------------------------------------------------------------------------------
+
+
+def steady(count: int = 100, every: float = 50) -> tuple[Event, ...]:
+    step = (op("aten::mm", 0, 20), launch(5, 5, corr=1), kernel("sgemm", 12, 30, corr=1))
+    return repeat(step, count, every)
+
+
+def test_an_isolated_pause_is_found() -> None:
+    after = [event for event in steady(200) if event.start >= 5_000]
+    before = [event for event in steady(200) if event.start < 5_000]
+    moved = [replace(event, start=event.start + 3_000) for event in after]
+    assert found("pause", *before, *moved) == ["aten::mm"]
+
+
+def test_a_rhythm_of_pauses_is_the_program_itself() -> None:
+    assert found("pause", *steady(100, every=2_000)) == []
+
+
+# -- allocation ----------------------------------------------------------------------------------
+
+
+def test_first_use_is_not_churn() -> None:
+    first = [call("cudaMalloc", 1 + i, 0.5) for i in range(4)]
+    assert found("allocation", *steady(), *first) == []
+    assert len(found("first-use-allocation", *steady(), *first)) == 4
+
+
+def test_allocating_in_every_iteration_is_churn() -> None:
+    free = [call("cudaFree", 25 + 50 * i, 5) for i in range(100)]
+    get = [call("cudaMalloc", 32 + 50 * i, 5) for i in range(100)]
+    assert len(found("allocation", *steady(), *free, *get)) == 200
+
+
+def test_memory_that_only_grows_is_not_churn() -> None:
+    get = [call("cudaMalloc", 32 + 50 * i, 5) for i in range(100)]
+    assert found("allocation", *steady(), *get) == []
+
+
+# -- waits ---------------------------------------------------------------------------------------
+
+
+def test_a_wait_belongs_to_the_op_that_asks_for_it() -> None:
+    work = steady(10)
+    item = (op("aten::item", 60, 30), sync(70, 10))
+    assert found("scalar-readback-wait", *work, *item) == ["cudaStreamSynchronize"]
+    assert found("explicit-wait", *work, *item) == []
+    assert found("explicit-wait", *work, sync(70, 10)) == ["cudaStreamSynchronize"]
+
+
+def test_a_wait_for_unrecorded_work_is_no_synchronisation_of_the_program() -> None:
+    wait = sync(0, 9_000, "cudaDeviceSynchronize")
+    later = [e for e in steady(300) if e.start >= 9_500]
+    assert found("unrecorded-wait", wait, *later) == ["cudaDeviceSynchronize"]
+    assert found("explicit-wait", wait, *later) == []
+
+
+def test_waiting_long_for_recorded_work_is_one() -> None:
+    events = (
+        launch(0, 2, corr=1),
+        kernel("sgemm", 5, 9_000, corr=1),
+        sync(10, 9_000),
+        launch(9_100, 2, corr=2),
+        kernel("sgemm", 9_110, 10, corr=2),
+    )
+    assert found("unrecorded-wait", *events) == []
+    assert found("explicit-wait", *events) == ["cudaStreamSynchronize"]
+
+
+def test_pageable_copies() -> None:
+    copy = memcpy("Memcpy HtoD (Pageable -> Device)", 20, 5, 1 << 20, corr=9)
+    assert found("pageable-copy", call("cudaMemcpyAsync", 10, 5, corr=9), copy) == [
+        "Memcpy HtoD (Pageable -> Device)"
+    ]
+
+
+# -- threads -------------------------------------------------------------------------------------
+
+
+def test_the_main_thread_holds_the_steps_and_not_the_most_launches() -> None:
+    backward = repeat(
+        [
+            op("autograd::engine::evaluate_function: MulBackward0", 0, 20, thread=2),
+            launch(5, 2, corr=1, thread=2),
+            kernel("mul", 10, 5, corr=1),
+        ],
+        20,
+        30,
+    )
+    marked = (annotation("Optimizer.step#SGD.step", 700, 20, thread=1), *backward)
+    trace = trace_of(*marked)
+    assert trace.tracks[signals_of(trace).main_thread].tid == "1"
+    plain = trace_of(launch(0, 2, corr=99), kernel("a", 5, 5, corr=99), *backward)
+    assert plain.tracks[signals_of(plain).main_thread].tid == "1"
+
+
+# -- collectives ---------------------------------------------------------------------------------
+
+
+def rounds(*sizes: int) -> list[Event]:
+    """Reductions of these sizes, and an optimizer's step after them."""
+    name, at = "ncclDevKernel_AllReduce", 10.0
+    events = [annotation("Optimizer.step#SGD.step", 10 + 20 * len(sizes), 5)]
+    for i, size in enumerate(sizes):
+        events += [
+            launch(at, 2, corr=i + 1),
+            kernel(name, at + 4, 10, corr=i + 1, msg_elems=size, collective="allreduce"),
+        ]
+        at += 20
+    return events
+
+
+@pytest.mark.parametrize(
+    ("sizes", "extra"),
+    [
+        ((300, 200, 100, 300, 200, 100), 3),  # two micro-steps
+        ((300, 200, 100), 0),  # three buckets
+        ((300, 300, 300, 100), 0),  # equal buckets of one backward
+        ((300, 300), 0),  # nobody can tell
+    ],
+)
+def test_a_second_round_repeats_every_size(sizes: tuple[int, ...], extra: int) -> None:
+    assert len(found("extra-round", *rounds(*sizes))) == extra
