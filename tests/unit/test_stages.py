@@ -153,7 +153,7 @@ def check(report: Report, file: bytes) -> dict[str, str]:
     """The report is whole, and so is all that is made of it: its texts by format."""
     assert to_json(from_json(to_json(report))) == to_json(report)
     summary = report.summary
-    for share in (summary.device_busy, summary.device_idle):
+    for share in (summary.gpu_busy, summary.gpu_idle):
         assert 0 <= share <= 1
     assert sum(f.share for f in report.findings) <= 1 + 1e-9
     assert all(w.start_us <= w.end_us and 0 <= w.score <= 1 for w in report.windows)
@@ -240,7 +240,7 @@ def test_every_odd_trace_gives_a_valid_report(
 ) -> None:
     file = file_of(ODD[name])
     for judge in judges:
-        check(scan(file, flagger, judge, min_share=0.0), file)
+        check(scan(file, flagger, judge), file)
 
 
 @pytest.mark.parametrize("text", [b"[]", b"{}", b'{"traceEvents": []}', b"[{}]"])
@@ -271,8 +271,8 @@ def test_kernels_whose_launch_lies_outside_the_window_count_as_device_time(
     assert any(
         text.startswith("30.0% of the device events have no launch") for text in report.warnings
     )
-    busy = report.summary.device_busy * report.summary.judged_us
-    inside = report.summary.judged_us / 100 * 60
+    busy = report.summary.gpu_busy * report.summary.analyzed_us
+    inside = report.summary.analyzed_us / 100 * 60
     assert busy == pytest.approx(inside, rel=0.05)
 
 
@@ -283,7 +283,7 @@ def test_a_third_of_a_real_traces_kernels_has_no_launch_and_counts(flagger: Ever
     # 436 kernels, and 73 of the 242 copies and memsets
     assert report.source.coverage.kernels_with_launch == pytest.approx(1 - 509 / 1_707)
     assert "29.8% of the device events have no launch" in " ".join(report.warnings)
-    assert report.summary.device_busy == pytest.approx(0.919, abs=0.001)  # without them 0.646
+    assert report.summary.gpu_busy == pytest.approx(0.919, abs=0.001)  # without them 0.646
     for form in FORMATS:
         if form.name in ("terminal", "markdown", "html"):
             assert "70.2 % of the device" in form.one(report, View())
@@ -317,7 +317,7 @@ def test_a_fault_of_every_one_of_ten_thousand_steps_is_one_finding() -> None:
 def test_thousands_of_steps_that_all_allocate_are_judged() -> None:
     every = [call(i * 1_000 + 600, 5, "cudaMalloc", 9**9 + i) for i in range(2_000)]
     file, flags = file_of([*steps(2_000), *every]), OnePattern("memory-alloc-churn")
-    report = scan(file, flags, NoJudge(), min_share=0.0)
+    report = scan(file, flags, NoJudge())
     assert report.findings[0].steps == tuple(range(2_000))
 
 
@@ -325,7 +325,7 @@ def test_five_thousand_streams_of_overlapping_kernels(flagger: EveryWindow) -> N
     rows = [r for i in range(10_000) for r in work(i * 10.0, i, stream=i % 5_000)]
     report = scan(file_of(rows), flagger, NoJudge())
     assert report.source.kernels == 10_000
-    assert report.summary.device_busy > 0.99
+    assert report.summary.gpu_busy > 0.99
 
 
 def test_of_sixty_four_devices_the_busiest_is_judged(flagger: EveryWindow) -> None:
@@ -407,7 +407,7 @@ def test_a_hostile_name_is_shown_harmless_and_kept_as_it_is(
     kept = name.encode("utf-8", "replace").decode()  # JSON cannot hold half a character
     line = " ".join(kept.split("\n"))
     for judge in judges:
-        report = scan(file, flagger, judge, min_share=0.0, min_confidence=0.0, also=0.0)
+        report = scan(file, flagger, judge, lead=0.0)
         assert report.findings or judge is not judges[0]
         texts = check(report, file)
         told = json.loads(texts["json"])
