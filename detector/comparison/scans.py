@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 BEFORE: Final = "today's product"
 CLAIMS: Final = "claims only"
-MIN_SHARE: Final = Settings().min_share
+MIN_SHARE: Final = 0.01  # of the analyzed time; the least severity
 
 
 @dataclass(frozen=True)

@@ -142,12 +142,17 @@ def _accesses(s: Signals) -> Int64:
 
 
 def loop_rounds(s: Signals) -> tuple[list[int], list[int]]:
-    """First and last row access of each loop: between any two stand the same ops, by name."""
+    """First and last row access of each loop: between any two stand the same ops, by name.
+
+    A round begins with an access; ``x[i, j]`` is two in a row.
+    """
     trace, selects = s.trace, _accesses(s)
-    if len(selects) < ROUNDS:
-        return [], []
     ops = s.on(s.activity.top_ops, s.main_thread)
     place = np.searchsorted(ops, selects)
+    begins = np.append(True, np.diff(place) > 1)[: len(selects)]
+    selects, place = selects[begins], place[begins]
+    if len(selects) < ROUNDS:
+        return [], []
     between = np.diff(place)
     gap = np.diff(trace.start[selects])
     near = gap <= NEAR * max(1, int(np.median(gap)))
@@ -157,7 +162,7 @@ def loop_rounds(s: Signals) -> tuple[list[int], list[int]]:
     last: list[int] = []
     for number in np.flatnonzero(np.bincount(run) >= ROUNDS - 1).tolist():
         rounds = np.flatnonzero(run == number)
-        if between[rounds[0]] <= MOST_OPS and not _only_accesses(s, ops, place, rounds):
+        if between[rounds[0]] <= MOST_OPS:
             first.append(int(selects[rounds[0]]))
             last.append(int(selects[rounds[-1] + 1]))
     return first, last
@@ -169,13 +174,6 @@ def _alike(s: Signals, ops: Int64, place: Int64, between: Int64) -> Bool:
     second = name[np.minimum(place[:-1] + 1, len(ops) - 1)]
     found: Bool = (second[1:] == second[:-1]) & (name[place[1:-1]] == name[place[:-2]])
     return found | (between[1:] <= 1)
-
-
-def _only_accesses(s: Signals, ops: Int64, place: Int64, rounds: Int64) -> bool:
-    """Whether nothing is computed between the accesses: views of parameters, not a loop."""
-    inside = ops[place[rounds[0]] : place[rounds[-1] + 1]]
-    names = {s.trace.names[i] for i in np.unique(s.trace.name[inside]).tolist()}
-    return all(vocabulary.HOST["select"].search(name) for name in names)
 
 
 def compiled_regions(s: Signals) -> Int64:
