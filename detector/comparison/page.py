@@ -127,10 +127,10 @@ def _fails(results: Found) -> Iterator[str]:
     name = BEFORE if BEFORE in rows else OURS
     yield "## What fails"
     kinds = of["masked"]["kinds"]
-    told = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items(), key=lambda k: -k[1]))
+    counts = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items(), key=lambda k: -k[1]))
     yield (
-        f"Findings of {name} of 5 % and more on injected traces, by kind: {told or 'none'}. With a "
-        "stated confidence of 0.9 and more "
+        f"Findings of {name} of 5 % and more on injected traces, by kind: {counts or 'none'}. With "
+        "a stated confidence of 0.9 and more "
         f"{interval(of['masked']['figures']['sure_precision'])} are right."
     )
     paired = of["paired"]
