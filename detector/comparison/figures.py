@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -12,11 +11,10 @@ from detector.comparison.regions import region_figures
 from detector.comparison.resample import Drawn, Ranking, Resamples
 from detector.comparison.scored import Rows, Scored
 from detector.flagger.training import SIDES
-from detector.metrics import auc, average_precision, operating_points
+from detector.metrics import auc, average_precision
 from detector.taxonomy import BY_ID, NONE
 
 LEAST: Final = 5  # windows of a kind below which a figure says nothing
-POINTS: Final = 300  # of a curve
 WAYS: Final = {"masked": True, "unmasked": False}
 
 
@@ -35,8 +33,8 @@ def all_figures(scored: Scored, resamples: Resamples) -> dict[str, Any]:
 def window_figures(
     scored: Scored, side: str, resamples: Resamples, masked: bool
 ) -> dict[str, Drawn]:
-    """AUC-ROC, over all windows and within traces, average precision, and the calibration error of
-    a side's windows; nothing where one kind is missing."""
+    """AUC-ROC, over all windows and within traces, and average precision of a side's windows;
+    nothing where one kind is missing."""
     rows = scored.clear(side, masked)
     truth, score = scored.truth(side)[rows], scored.side(side)[rows].astype(np.float64)
     if min(truth.sum(), (~truth).sum()) < LEAST:
@@ -85,23 +83,3 @@ def _against(scored: Scored, side: str, rows: Rows) -> dict[str, Any]:
         "windows": int(truth.sum()),
         "traces": int(scored.frame["trace"].iloc[rows[truth]].nunique()),
     }
-
-
-@dataclass(frozen=True)
-class Curves:
-    """ROC and precision-recall, as equally long lists of points."""
-
-    false_share: npt.NDArray[np.float64]
-    recall: npt.NDArray[np.float64]
-    precision: npt.NDArray[np.float64]
-
-
-def curves(scored: Scored, side: str, masked: bool = False) -> Curves | None:
-    """At most ``POINTS`` points from the highest score down; None where one kind is missing."""
-    rows = scored.clear(side, masked)
-    truth, score = scored.truth(side)[rows], scored.side(side)[rows]
-    if min(truth.sum(), (~truth).sum()) < LEAST:
-        return None
-    points = operating_points(truth, score.astype(np.float64))
-    kept = np.unique(np.linspace(0, len(points[0]) - 1, POINTS).round().astype(int))
-    return Curves(*(values[kept] for values in points))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from detector.comparison.benchmark import Benchmark
@@ -24,15 +24,15 @@ WAYS: Final = {"masked": True, "unmasked": False}
 
 
 def constant_rows(
-    truths: Mapping[str, Truth], data: Benchmark, cut: Sequence[Fold]
+    truths: Mapping[str, Truth], data: Benchmark, cut: Sequence[Fold], scanned: Collection[str]
 ) -> dict[str, list[Prediction]]:
-    """The constant answer: of each fold, by the traces that it may learn from. A fold without a
-    costly problem to learn from says nothing."""
+    """The constant answer to the traces that were scanned: of each fold, by the traces that it may
+    learn from. A fold without a costly problem to learn from says nothing."""
     found: dict[str, list[Prediction]] = {}
     for fold in cut:
         names = data.windows["trace"]
         learnt = [truths[str(name)] for name in names[fold.train].unique()]
-        test = [truths[str(name)] for name in names[fold.test].unique()]
+        test = [truths[str(name)] for name in names[fold.test].unique() if name in scanned]
         try:
             found |= constant(learnt).predict(test)
         except DetectorError:

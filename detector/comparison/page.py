@@ -1,4 +1,4 @@
-"""``strangers.json`` as pages: one page of what matters, details beside it."""
+"""``results/strangers.json`` as pages: one page of what matters, details beside it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from detector.comparison.scans import BEFORE
 from detector.errors import DetectorError
 
 LOOKS: Final = "results/looks.md"
-WORST: Final = 6  # patterns that are named least
+WORST: Final = 6  # patterns that are named least ...
+OFTEN: Final = 5  # ... of those with so many faults
 Found = Mapping[str, Any]
 
 
@@ -127,19 +128,20 @@ def _fails(results: Found) -> Iterator[str]:
     name = BEFORE if BEFORE in rows else OURS
     yield "## What fails"
     kinds = of["masked"]["kinds"]
-    told = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items(), key=lambda k: -k[1]))
+    counts = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items(), key=lambda k: -k[1]))
     yield (
-        f"Findings of {name} of 5 % and more on injected traces, by kind: {told or 'none'}. With a "
-        "stated confidence of 0.9 and more "
+        f"Findings of {name} of 5 % and more on injected traces, by kind: {counts or 'none'}. With "
+        "a stated confidence of 0.9 and more "
         f"{interval(of['masked']['figures']['sure_precision'])} are right."
     )
     paired = of["paired"]
     if paired:
-        patterns = paired["patterns"].items()
+        patterns = [item for item in paired["patterns"].items() if item[1]["faults"] >= OFTEN]
         worst = sorted(patterns, key=lambda item: (item[1]["named"]["value"], item[0]))[:WORST]
         least = ", ".join(map(_named, worst))
         yield (
-            f"Faults named least: {least}. Other patterns that rise by 3 % and more: "
+            f"Faults named least, of patterns with {OFTEN} and more: {least or '–'}. Other patterns "
+            "that rise by 3 % and more: "
             f"{interval(paired['alarms'])} a trace."
         )
 
@@ -176,7 +178,7 @@ def _how(results: Found, looked: int) -> Iterator[str]:
 def keep(results: Found, file: Path) -> None:
     """Write what was measured."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(plain(results), indent=1) + "\n", "utf-8")
+    file.write_text(json.dumps(plain(results)) + "\n", "utf-8")
 
 
 def kept(file: Path) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def findings(groups: Mapping[str, Any], path: Path) -> None:
         axes.invert_yaxis()
         _open(axes)
     if shown:
-        figure.axes[0].legend(fontsize=7, frameon=False, loc="lower right")
+        figure.axes[0].legend(fontsize=7, frameon=False, loc="upper right")
         figure.tight_layout()
     save(figure, path)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -176,10 +176,3 @@ def class_figures(named: Sequence[Named], resamples: Resamples) -> dict[str, Dra
         "class accuracy": resamples.ratio(actual == predicted, np.ones(len(named)), cluster),
         "class macro F1": resamples.drawn(macro_f1),
     }
-
-
-def confusion(scored: Scored) -> list[dict[str, Any]]:
-    """How often which class was predicted for which, the most frequent first."""
-    count = Counter((CLASSES[n.actual], CLASSES[n.predicted]) for n in _names(scored))
-    ranked = sorted(count.items(), key=lambda item: (-item[1], item[0]))
-    return [{"actual": a, "predicted": p, "count": n} for (a, p), n in ranked]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LOG: Final = logging.getLogger(__name__)
-FILE: Final = "strangers.json"
+FILE: Final = "results/strangers.json"
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class StrangersExperiment:
         raise DetectorError("experiment=strangers has nothing to train: use detector.evaluate")
 
     def evaluate(self, data: Path, out: Path) -> list[str]:
-        """Everything; writes ``strangers.json``, ``RESULTS.md``, ``results/`` with the details and
+        """Everything; writes ``RESULTS.md``, ``results/`` with the figures, the details and
         a line in the log of looks into ``out``. Raises ConfigError for a row of no such name."""
         if unknown := set(self.rows) - set(ROWS):
             raise ConfigError(f"rows: no {', '.join(sorted(unknown))}, only {', '.join(ROWS)}")
@@ -157,7 +157,7 @@ class StrangersExperiment:
         }
         truths = read_truths(data.data)
         if "constant" in scored:
-            rows = {"constant": findings.constant_rows(truths, data, cut), **rows}
+            rows = {"constant": findings.constant_rows(truths, data, cut, names), **rows}
         groups = {name: data.members(group) for name, group in GROUPS.items()}
         return findings.measure(truths, rows, groups)
 

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from detector.comparison.figures import all_figures, curves, window_figures
+from detector.comparison.figures import all_figures, window_figures
 from detector.comparison.labelled import Labelled
-from detector.comparison.regions import confusion, region_figures
+from detector.comparison.regions import region_figures
 from detector.comparison.resample import Ranking, Resamples
 from detector.comparison.scored import Scored
 from detector.comparison.thresholds import flags, thresholds
@@ -68,11 +68,6 @@ def test_a_perfect_flagger_gets_perfect_figures() -> None:
     keys = ("recall 0.5", "precision 0.5", "class accuracy", "class macro F1")
     assert [found[key] for key in keys] == [1, 1, 1, 1]
     assert (found["alarms per healthy trace"], found["healthy traces"]) == (0, 6)
-    pairs = {
-        (p["actual"], p["predicted"], p["count"])
-        for p in confusion(scored_of(frame, perfect(frame)))
-    }
-    assert pairs == {(CPU, CPU, 3), (GPU, GPU, 3)}
 
 
 @pytest.mark.parametrize("masked", [True, False])
@@ -215,14 +210,3 @@ def test_thresholds_are_those_that_suit_the_regions_best() -> None:
     limits = thresholds(frame, scores)
     assert limits == pytest.approx({"cpu": 1.0, "gpu": 0.6})
     assert regions_of(Scored(frame, scores, flags(scores, limits)))["precision 0.5"] == 1
-
-
-def test_a_curve_runs_from_the_surest_window_to_all_of_them() -> None:
-    frame = table()
-    found = curves(scored_of(frame, perfect(frame)), "cpu")
-    assert found is not None
-    assert found.false_share.tolist() == [0, 1]
-    assert found.recall.tolist() == [1, 1]
-    assert found.precision.tolist() == [1, pytest.approx(24 / 288)]
-    blank = frame.assign(cpu=0.0)
-    assert curves(scored_of(blank, perfect(frame)), "cpu") is None

@@ -174,7 +174,7 @@ def test_one_command_measures_writes_its_pages_and_logs_its_look(
 ) -> None:
     out = tmp_path / "out"
     lines = experiment().evaluate(data, out)
-    kept = json.loads((out / "strangers.json").read_text())
+    kept = json.loads((out / "results" / "strangers.json").read_text())
     rows = kept["windows"][benchmark.CPU]
     assert set(rows) == {"constant", "largest claim", "claims only", "isolation forest", OURS}
     for row, of in rows.items():
