@@ -35,11 +35,12 @@ class Group:
 
 DEVICE: Final = "injected into real device traces"
 CPU: Final = "recorded CPU workloads"
+BY_HAND: Final = "labelled by hand (development)"
 GROUPS: Final = {
     DEVICE: Group("injected"),
     CPU: Group("recorded"),
     f"{DEVICE}, without programs that settings were chosen by": Group("injected", strict=True),
-    "labelled by hand (development)": Group(HAND),
+    BY_HAND: Group(HAND),
 }
 ABOUT: Final = (
     "trace",

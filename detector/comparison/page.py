@@ -11,10 +11,10 @@ from typing import Any, Final
 import numpy as np
 
 from detector.comparison import details, looks, plots
-from detector.comparison.benchmark import CPU, DEVICE
+from detector.comparison.benchmark import BY_HAND, CPU, DEVICE
 from detector.comparison.contenders import OURS, TODAY
 from detector.comparison.markdown import interval, number, table
-from detector.comparison.scans import BEFORE
+from detector.comparison.scans import BEFORE, CLAIMS
 from detector.errors import DetectorError
 
 LOOKS: Final = "results/looks.md"
@@ -140,9 +140,23 @@ def _fails(results: Found) -> Iterator[str]:
         worst = sorted(patterns, key=lambda item: (item[1]["named"]["value"], item[0]))[:WORST]
         least = ", ".join(map(_named, worst))
         yield (
-            f"Faults named least, of patterns with {OFTEN} and more: {least or '–'}. Other patterns "
-            "that rise by 3 % and more: "
-            f"{interval(paired['alarms'])} a trace."
+            f"Faults named least, of patterns with {OFTEN} and more: {least or '–'}. Other "
+            f"patterns that rise by 3 % and more: {interval(paired['alarms'])} a trace."
+        )
+    yield from _by_hand(results["findings"].get(BY_HAND, {}), name)
+
+
+def _by_hand(rows: Found, name: str) -> Iterator[str]:
+    """The development set in one sentence, beside the claims alone."""
+    said = [
+        f"{row} {interval(of['precision'])} right, recall {interval(of['recall'])}"
+        for row in (name, CLAIMS)
+        if row in rows and (of := rows[row]["masked"]["figures"])
+    ]
+    if said:
+        yield (
+            "On the traces labelled by hand, a development set by which costs were defined: "
+            f"{'; '.join(said)}."
         )
 
 
@@ -158,7 +172,7 @@ def _how(results: Found, looked: int) -> Iterator[str]:
         f"Rows with settings got {settings['trials']} trials each on the validation part, whose "
         "programs are in the tables, too ([without them](results/findings.md)). By validation "
         f"alone {results['ships']} scores windows best. {TODAY}: thresholds and calibration of "
-        f"what ships. {BEFORE}'s judge learnt from {settings['judge_texts']:,} texts for "
+        f"what ships. The judge of {BEFORE} learnt from {settings['judge_texts']:,} texts for "
         f"{settings['judge_epochs']} epochs, less than the one that ships, and models from "
         f"{settings['train_windows']:,} windows at most. {100 * settings['scanned']:.0f} % of the "
         "injected traces were scanned, and all bases. Rows beside it have no judge: a flagged "
