@@ -122,9 +122,9 @@ def _regions(rows: Found, way: str) -> Iterator[str]:
     reached = [(constant.get(k) or {}).get("value") or 0.0 for k in ("recall 0.3", "precision 0.3")]
     if max(reached) > TRIVIAL:
         yield (
-            f"{way}, regions: left out. Labels here fill whole traces, so that a flagger that flags "
-            f"everything has a recall of {reached[0]:.2f} and a precision of {reached[1]:.2f} at an "
-            "IoU of 0.3: such figures say nothing of places."
+            f"{way}, regions: left out. Labels here fill whole traces: a flagger that flags all of "
+            f"a trace has a recall of {reached[0]:.2f} and a precision of {reached[1]:.2f} at an "
+            "IoU of 0.3. Such figures say nothing of places."
         )
         return
     yield f"{way}, regions:"
