@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from detector.comparison.benchmark import Benchmark
 from detector.comparison.folds import Fold
-from detector.comparison.scans import BEFORE
+from detector.comparison.scans import PRODUCT
 from detector.errors import DetectorError
 from detector.scoring import (
     Prediction,
@@ -45,26 +45,26 @@ def measure(
     rows: Mapping[str, Predictions],
     groups: Mapping[str, set[str]],
 ) -> dict[str, Any]:
-    """By group and row: finding figures masked and unmasked, by how much today's product exceeds
+    """By group and row: finding figures masked and unmasked, by how much the product exceeds
     the row's, and the paired figures of injected traces."""
     found: dict[str, Any] = {}
     for group, names in groups.items():
         mine = {name: truths[name] for name in truths if name in names}
         if mine:
-            found[group] = {row: _row(mine, of, rows.get(BEFORE)) for row, of in rows.items()}
+            found[group] = {row: _row(mine, of, rows.get(PRODUCT)) for row, of in rows.items()}
     return found
 
 
 def _row(
-    truths: Mapping[str, Truth], of: Predictions, before: Predictions | None
+    truths: Mapping[str, Truth], of: Predictions, product: Predictions | None
 ) -> dict[str, Any]:
     paired = paired_figures(truths, of, rounds=ROUNDS)
     return {
         **{way: finding_figures(truths, of, m, rounds=ROUNDS) for way, m in WAYS.items()},
         "product minus this": {}
-        if before is None or before is of
+        if product is None or product is of
         else {
-            way: finding_differences(truths, before, of, m, rounds=ROUNDS)
+            way: finding_differences(truths, product, of, m, rounds=ROUNDS)
             for way, m in WAYS.items()
         },
         "paired": paired if paired.all is not None else None,

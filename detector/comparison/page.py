@@ -14,10 +14,11 @@ from detector.comparison import details, looks, plots
 from detector.comparison.benchmark import BY_HAND, CPU, DEVICE
 from detector.comparison.contenders import OURS, TODAY
 from detector.comparison.markdown import interval, number, table
-from detector.comparison.scans import BEFORE, CLAIMS
+from detector.comparison.scans import CLAIMS, PRODUCT
 from detector.errors import DetectorError
 
 LOOKS: Final = "results/looks.md"
+EARLIER: Final = "product-before.json"  # in results/
 WORST: Final = 6  # patterns that are named least ...
 OFTEN: Final = 5  # ... of those with so many faults
 Found = Mapping[str, Any]
@@ -27,6 +28,7 @@ def write(results: Found, out: Path) -> list[str]:
     """All pages and plots; returns the lines of the first."""
     folder = out / "results"
     folder.mkdir(parents=True, exist_ok=True)
+    results = _with_before(results, folder / EARLIER)
     plots.findings(results["findings"], folder / "strangers.png")
     plots.reliability(results["findings"], folder / "reliability.png")
     for name, text in details.pages(results).items():
@@ -34,6 +36,20 @@ def write(results: Found, out: Path) -> list[str]:
     text = render(results, looks.count(out / LOOKS))
     (out / "RESULTS.md").write_text(text, "utf-8")
     return text.splitlines()
+
+
+def _with_before(results: Found, file: Path) -> Found:
+    """The same with a row of an earlier product, where its figures were kept in ``file``: those of
+    its own run, with the same command on the same data."""
+    if not file.is_file():
+        return results
+    earlier = kept(file)
+    row = f"{PRODUCT} before ({earlier['commit'][:7]})"
+    joined = {
+        group: {**rows, row: earlier["findings"][group]} if group in earlier["findings"] else rows
+        for group, rows in results["findings"].items()
+    }
+    return {**results, "findings": joined}
 
 
 def log_look(about: Found, out: Path) -> int:
@@ -80,7 +96,7 @@ def _findings(results: Found) -> Iterator[str]:
 
 def _finding_table(rows: Found) -> str:
     paired = any(of["paired"] for of in rows.values())
-    heads = ["", "precision", "unmasked", f"{BEFORE} − this", "recall", "wrong / healthy trace"]
+    heads = ["", "precision", "unmasked", f"{PRODUCT} − this", "recall", "wrong / healthy trace"]
     heads += ["ECE", "named", "new", "within 2×"] if paired else ["ECE"]
     lines = []
     for name, of in rows.items():
@@ -122,10 +138,10 @@ def _windows(results: Found) -> Iterator[str]:
 
 def _fails(results: Found) -> Iterator[str]:
     rows = results["findings"].get(DEVICE, {})
-    of = rows.get(BEFORE) or rows.get(OURS)
+    of = rows.get(PRODUCT) or rows.get(OURS)
     if not of:
         return
-    name = BEFORE if BEFORE in rows else OURS
+    name = PRODUCT if PRODUCT in rows else OURS
     yield "## What fails"
     kinds = of["masked"]["kinds"]
     counts = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items(), key=lambda k: -k[1]))
@@ -172,7 +188,7 @@ def _how(results: Found, looked: int) -> Iterator[str]:
         f"Rows with settings got {settings['trials']} trials each on the validation part, whose "
         "programs are in the tables, too ([without them](results/findings.md)). By validation "
         f"alone {results['ships']} scores windows best. {TODAY}: thresholds and calibration of "
-        f"what ships. The judge of {BEFORE} learnt from {settings['judge_texts']:,} texts for "
+        f"what ships. The judge of {PRODUCT} learnt from {settings['judge_texts']:,} texts for "
         f"{settings['judge_epochs']} epochs, less than the one that ships, and models from "
         f"{settings['train_windows']:,} windows at most. {100 * settings['scanned']:.0f} % of the "
         "injected traces were scanned, and all bases. Rows beside it have no judge: a flagged "

@@ -1,4 +1,4 @@
-"""Today's product, trained anew for a fold by today's recipe: its models in a folder."""
+"""The product, trained anew for a fold by today's recipe: its models in a folder."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class StrangersExperiment:
     ``rows``: names of ``contenders.ROWS``; ``folds``: groups of programs that are left out;
     ``trials``: settings tried for each row that has any; ``trial_windows``, ``ablation_windows``:
     that a trial, and a model of an ablation, learns from at most; ``train_windows``: any other;
-    ``with_product``: train and scan with today's product, too; ``scanned``: the share of the
+    ``with_product``: train and scan with the product, too; ``scanned``: the share of the
     injected traces that are scanned, untouched bases always; ``page_only``: write the pages anew
     from what ``out`` holds."""
 

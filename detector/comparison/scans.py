@@ -1,6 +1,6 @@
 """Findings of every contender on the traces that were held out, in one reading of each.
 
-``BEFORE`` is the whole product as it is today. ``CONSTANT`` says the same of every trace. All
+``PRODUCT`` is the whole product. ``CONSTANT`` says the same of every trace. All
 others are flaggers alone: the pattern of a flagged window is the likeliest class of its side, and a
 pattern's savings are what ``detector.cost`` claims for it in its windows; claims are disjoint, the
 largest first, as in the product's own findings. There is no judge in them.
@@ -21,12 +21,13 @@ from detector import cost, kineto
 from detector.activity import Activity
 from detector.comparison import product
 from detector.comparison.scored import Scored
+from detector.findings import Settings
 from detector.flagger.baselines.untrained import LEAST, claims_of
 from detector.flagger.lightgbm import LightGBMFlagger
 from detector.flagger.training import SIDES, matrix
 from detector.intervals import EMPTY, Intervals
 from detector.judge.embedded import EmbeddedJudge
-from detector.pipeline import Settings, detect
+from detector.pipeline import detect
 from detector.region import OF_SIDE
 from detector.scoring import Prediction, predictions_of
 from detector.taxonomy import CLASSES
@@ -36,7 +37,7 @@ from detector.window import ByStep, Judged, judge_time
 if TYPE_CHECKING:
     import pandas as pd
 
-BEFORE: Final = "today's product"
+PRODUCT: Final = "product"
 CLAIMS: Final = "claims only"
 MIN_SHARE: Final = 0.01  # of the analyzed time; the least severity
 
@@ -111,7 +112,7 @@ def scan_one(job: Job) -> dict[str, list[Prediction]]:
     activity, judged = Activity(trace), judge_time(trace)
     found = {name: _priced(activity, judged, job.trace, of) for name, of in job.suspicions.items()}
     if job.models is not None:
-        found[BEFORE] = predictions_of(detect(trace, **_stages(job.models)), job.trace)
+        found[PRODUCT] = predictions_of(detect(trace, **_stages(job.models)), job.trace)
     return found
 
 

@@ -58,7 +58,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Turn:
-    """A row's turn in a fold; ``models``: where today's product is written to."""
+    """A row's turn in a fold; ``models``: where the product's models are written to."""
 
     plan: Plan
     name: str
