@@ -244,8 +244,8 @@ def test_thresholds_let_so_many_healthy_regions_through() -> None:
         assert limits["cpu"] == wanted
         found = training.at_thresholds(rows, limits, Training())["cpu"]
         assert found["false_alarm_regions_per_healthy_trace"] <= most
-    rows.loc[7, "unknown_cpu"] = 1.0  # of the 0.8 nobody knows
-    assert training.thresholds(rows, Training(false_alarms=1.0))["cpu"] == 0.6
+    rows.loc[7, "unknown_cpu"] = 1.0  # "fine" alone is known to be healthy
+    assert training.thresholds(rows, Training(false_alarms=1.0))["cpu"] == 0.1
 
 
 def test_without_recorded_or_healthy_traces_it_says_so(frame: pd.DataFrame) -> None:
@@ -282,11 +282,11 @@ def test_alarms_are_runs_of_suspicious_windows_in_healthy_traces() -> None:
     assert found["gpu"] == {"false_alarm_regions_per_healthy_trace": 0.0, "window_recall": None}
 
 
-def test_an_alarm_in_a_doubtful_window_counts_for_nothing() -> None:
+def test_a_trace_that_nobody_knows_all_of_is_no_healthy_one() -> None:
     rows = scored_rows()
     rows.loc[7, "unknown_cpu"] = 1.0
     found = training.at_thresholds(rows, {"cpu": 0.6, "gpu": 0.6}, Training())
-    assert found["cpu"]["false_alarm_regions_per_healthy_trace"] == pytest.approx(1.0)
+    assert found["cpu"]["false_alarm_regions_per_healthy_trace"] == 0  # of "fine" alone
 
 
 # -- probabilities ---------------------------------------------------------------------------------
