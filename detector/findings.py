@@ -164,8 +164,12 @@ def _finding(
 
 
 def joined(candidate: Candidate, judged: Judged) -> Intervals:
-    """The candidate's occurrences; those that lie close together, and in one step, as one."""
-    spans = candidate.occurrences.spans
+    """The candidate's occurrences; those that lie close together, and in one step, as one.
+
+    An occurrence without a length, of a clock too coarse for it, is a nanosecond.
+    """
+    where = candidate.occurrences
+    spans = Intervals.union(where.start, np.maximum(where.end, where.start + 1))
     steps = np.array([step.start for step in judged.steps], np.int64)
     whole = judged.end - judged.start
     length = float(np.median(np.diff(steps))) if len(steps) > 1 else whole / PIECES

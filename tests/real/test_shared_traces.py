@@ -71,7 +71,7 @@ def test_pageable_copies_are_a_finding_or_stand_in_the_evidence() -> None:
     ("name", "blind", "says"),
     [
         ("launches_without_gpu_records", "host-launch-bound", "device records"),
-        ("mtia_infer", "host-launch-bound", "device records"),
+        ("mtia_infer", "host-launch-bound", "device activity"),
         ("mi210_gpu_only", "input-dataloader-sync", "no host events"),
     ],
 )

@@ -299,7 +299,7 @@ def test_a_claim_is_that_of_the_window() -> None:
     assert found.tolist() == pytest.approx([0.4, 1, 0, 0])
     meaning = {feature.name: feature.meaning for feature in FEATURES}
     assert meaning["claim_input_dataloader_sync"] == (
-        'what mending "Data loading blocks training (num_workers=0)" could give back'
+        'what repairing "Data loading blocks training (num_workers=0)" could save here'
     )
 
 

@@ -7,14 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pytest
 
+from detector.candidates import Candidate
 from detector.evidence import Evidence
+from detector.findings import Settings, joined
 from detector.flagger import Float32, Scores
 from detector.judge import Answers, Verdict
-from detector.pipeline import Settings, detect
+from detector.patterns import BY_ID as PATTERN_BY_ID
+from detector.patterns import Occurrences
+from detector.pipeline import detect
 from detector.report import Finding, Report, from_json, occurrences, to_json
 from detector.taxonomy import BY_ID, CLASSES, IDS, NONE, UNCLEAR
 from detector.trace import Trace
-from detector.window import ByStep
+from detector.window import ByStep, judge_time
 from tests.traces import annotation, call, kernel, launch, op, python, repeat, trace_of
 
 PYTHON, LAUNCH, FP32 = "host-python-overhead", "host-launch-bound", "compute-fp32-matmul"
@@ -132,6 +136,15 @@ def test_occurrences_that_lie_close_together_are_one_place_but_not_across_steps(
     finding = only(report_of(converting(300), every_step("gpu", LAYOUT), always(LAYOUT)), LAYOUT)
     assert occurrences(finding) == tuple((600 + s, 900 + s) for s in (0, 1_000, 2_000, 3_000))
     assert (finding.start_us, finding.end_us, finding.occurrences) == (600, 3_900, 4)
+
+
+def test_occurrences_without_a_length_have_a_place() -> None:
+    where = Occurrences(
+        *(np.array(times, np.int64) for times in ([3, 7], [10, 5_000], [10, 5_000]))
+    )
+    candidate = Candidate(PATTERN_BY_ID[LAUNCH], where, 0, 0, 0, 0.1)
+    spans = joined(candidate, judge_time(TRACE))
+    assert list(zip(spans.start.tolist(), spans.end.tolist(), strict=True)) == [(10, 5_001)]
 
 
 def test_a_candidate_that_nobody_flagged_is_a_finding_all_the_same() -> None:
