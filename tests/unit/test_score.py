@@ -196,7 +196,7 @@ def test_files_that_are_no_predictions_are_named(
     file = reports / "learnt.json"
     for text, said in {
         "{": "no JSON",
-        '{"findings": 3}': "not a report of schema 1",
+        '{"findings": 3}': "not a report of schema 2",
         "[3]": "[0]: no prediction, which is a JSON object",
         json.dumps([GOOD]): "its trace is 'recorded/bad', its file says 'learnt'",
     }.items():
