@@ -36,12 +36,14 @@ class Settings:
     """What the report shows.
 
     ``max_regions``: how many places the judge sees. ``unconfirmed``: the confidence in a candidate
-    that counterfactual sizing alone speaks for. ``lead``: below this confidence a pattern is no
-    finding but a lead. ``max_occurrences``: of one finding, listed in the report.
+    that counterfactual sizing alone speaks for; ``unconfirmed_cpu``: on a trace without a device.
+    ``lead``: below this confidence a pattern is no finding but a lead. ``max_occurrences``: of one
+    finding, listed in the report.
     """
 
     max_regions: int = 48
     unconfirmed: float = 0.5
+    unconfirmed_cpu: float = 0.3
     lead: float = 0.5
     max_occurrences: int = 200
 
@@ -106,6 +108,7 @@ def findings_of(
     own: Mapping[str, Case],
     flagged: Sequence[Case],
     judged: Judged,
+    has_device: bool,
     settings: Settings,
     in_words: Callable[[str], str],
 ) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
@@ -114,8 +117,9 @@ def findings_of(
     ``own``: by pattern the case of a candidate's own place; ``flagged``: those of the flagger's
     regions; ``in_words``: a feature's column for a reader.
     """
+    least = settings.unconfirmed if has_device else settings.unconfirmed_cpu
     made = [
-        _finding(c, level, own.get(c.pattern.id), flagged, judged, settings, in_words)
+        _finding(c, level, least, own.get(c.pattern.id), flagged, judged, settings, in_words)
         for c in sorted(found, key=lambda c: -c.best_ns)
         if (level := severity(c.share)) is not None
     ]
@@ -126,6 +130,7 @@ def findings_of(
 def _finding(
     candidate: Candidate,
     level: Severity,
+    least: float,
     own: Case | None,
     flagged: Sequence[Case],
     judged: Judged,
@@ -148,7 +153,7 @@ def _finding(
         end_us=int(spans.end[-1]) / NS_PER_US,
         steps=_steps(judged, spans),
         score=max((c.region.score for c in cases), default=0.0),
-        confidence=max(sure, settings.unconfirmed),
+        confidence=max(sure, least),
         severity=level,
         kind=pattern.kind,
         estimated_savings_us=candidate.best_ns / NS_PER_US,

@@ -66,7 +66,13 @@ def detect(
     cases, judge_warnings = _judge(activity, judged, [*own.values()], flagged, judge, settings)
     places = dict(zip(own, cases, strict=False))
     sure, leads = findings_of(
-        found.found, places, cases[len(own) :], judged, settings, features.in_words
+        found.found,
+        places,
+        cases[len(own) :],
+        judged,
+        activity.has_device,
+        settings,
+        features.in_words,
     )
     return Report(
         analyzable=why is None,

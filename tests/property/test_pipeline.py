@@ -123,7 +123,7 @@ def test_findings_add_up(seed: int, steps: int) -> None:
 @FEW
 @given(SEEDS, STEPS, st.floats(0, 1))
 def test_leads_are_what_is_less_likely(seed: int, steps: int, lead: float) -> None:
-    report, _ = any_report(seed, steps, lead=lead, unconfirmed=0.3)
+    report, _ = any_report(seed, steps, lead=lead, unconfirmed=0.3, unconfirmed_cpu=0.2)
     assert all(f.confidence >= lead for f in report.findings)
     assert all(f.confidence < lead for f in report.leads)
 

@@ -164,6 +164,14 @@ def test_a_candidate_of_less_than_even_confidence_is_a_lead() -> None:
     assert [(f.pattern, f.confidence) for f in report.leads] == [(LAUNCH, 0.4)]
 
 
+def test_without_a_device_a_candidate_needs_the_judge() -> None:
+    redundant = "memory-redundant-copy"
+    doubted = report_of(CPU_RUN, {}, always(NONE, 0.9, (NONE, 0.9)))
+    assert redundant in {f.pattern for f in doubted.leads}
+    assert doubted.findings == ()
+    assert only(report_of(CPU_RUN, {}, always(redundant)), redundant).confidence == 0.8
+
+
 def test_what_saves_nothing_is_no_finding_whatever_the_judge_says() -> None:
     report = report_of(TRACE, every_step("gpu", LAYOUT), always(LAYOUT, 1.0))
     assert [f.pattern for f in report.findings] == [LAUNCH]
