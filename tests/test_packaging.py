@@ -102,7 +102,7 @@ def test_an_installed_wheel_scans_from_an_empty_folder(
     scan = (python, "-m", "detector.scan", EXAMPLE, "--format", "json")
     report = json.loads(run(*scan, cwd=empty, env=plain_env))
 
-    assert report["schema"] == 1
+    assert report["schema"] == 2
     assert report["tool"]["version"] == detector.__version__
     assert report["findings"]
     assert list(empty.iterdir()) == [], "a scan without --out writes nothing"
