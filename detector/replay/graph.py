@@ -30,6 +30,7 @@ _LATENCY_NS, _GAP_NS, _DELAY_NS = 5_000, 1_000, 3_000  # where the trace shows n
 _IDLE_NS = 20_000  # a stream that was idle for so long started its next work upon the launch
 _LOW = 0.25  # of the observed; the longer ones had causes that the trace does not show
 _HIDDEN_NS = 200_000  # an event of another stream, a queue of before the recording
+_MOST_STREAMS = 64  # among which causes are sought: real programs use a dozen
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,14 @@ class Graph:
     def first(self) -> int:
         """The main thread; -1 without host events."""
         return threads.main(self)
+
+    @cached_property
+    def largest_streams(self) -> list[tuple[int, Int64, Int64]]:
+        """(track, rows, when all up to each had ended) of those streams with the most work among
+        which the causes of late starts are sought."""
+        most = sorted(self.streams, key=lambda k: -len(self.streams[k]))[:_MOST_STREAMS]
+        ends = self.trace.end
+        return [(k, self.streams[k], np.maximum.accumulate(ends[self.streams[k]])) for k in most]
 
     @cached_property
     def busiest(self) -> int:

@@ -76,10 +76,9 @@ def _causes(graph: Graph, track: int, rows: Int64, late: Int64) -> Int64:
     start, issued = t.start[rows], graph.issued[rows]
     near = np.clip(_NEAR_SHARE * late, _NEAR_NS, _NEAR_MOST_NS).astype(np.int64)
     best, best_end = np.full(len(rows), -1), start - near
-    for other, theirs in graph.streams.items():
+    for other, theirs, ends in graph.largest_streams:
         if other == track:
             continue
-        ends = np.maximum.accumulate(t.end[theirs])
         i = np.searchsorted(ends, start, "right") - 1
         better = (i >= 0) & (ends[i] > best_end) & (graph.issued[theirs[i]] <= issued)
         better &= t.device[theirs[0]] == t.device[rows]

@@ -21,7 +21,7 @@ FAST = ("flagger=rules", "judge=none", "--workers=1")
 
 
 def step(start: int, wait: int) -> list[dict[str, object]]:
-    """A step of 100 µs and ``wait``: the loader, then a launch and its kernel."""
+    """A step of 1 ms and ``wait``: the loader, then a launch and its kernel; times in 10 µs."""
     host = {"ph": "X", "pid": 1, "tid": 1}
     link = {"correlation": start}
     at = start + wait
@@ -40,7 +40,7 @@ def step(start: int, wait: int) -> list[dict[str, object]]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Six steps of 100 µs, and six of which the last three wait 40 µs for the loader."""
+    """Six steps of 1 ms, and six of which the last three wait 400 µs for the loader."""
     starts = [0, 100, 200, 300, 440, 580]
     made = {
         "twins/good": [e for t in range(0, 600, 100) for e in step(t, 0)],
@@ -51,7 +51,8 @@ def folder(tmp_path: Path) -> Path:
     for name, events in made.items():
         file = data / "traces" / f"{name}.json.gz"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({"traceEvents": events}))  # told by its content
+        whole = [e | {k: 10 * int(str(e[k])) for k in ("ts", "dur")} for e in events]
+        file.write_text(json.dumps({"traceEvents": whole}))  # gzip or not: its content says
         about = {"name": name, "file": f"traces/{name}.json.gz", "origin": "recorded"}
         rows.append(about | {"split": "test", "windows": 8})
     (data / "manifest.json").write_text(json.dumps({"traces": rows}))
@@ -60,8 +61,8 @@ def folder(tmp_path: Path) -> Path:
 
 def publish(data: Path) -> None:
     """The tables that a score needs."""
-    traces = [("twins/good", 600.0, True), ("twins/bad", 720.0, False)]
-    regions = [("twins/bad", t, t + 40.0, STARVED, 40.0) for t in (300.0, 440.0, 580.0)]
+    traces = [("twins/good", 6_000.0, True), ("twins/bad", 7_200.0, False)]
+    regions = [("twins/bad", t, t + 400, STARVED, 400.0) for t in (3_000.0, 4_400.0, 5_800.0)]
     about = {"origin": "recorded", "workload": "w", "base": "", "split": "test"}
     for name, frame in {
         "traces": pd.DataFrame(traces, columns=["trace", "analyzed_us", "healthy"]).assign(**about),

@@ -286,7 +286,7 @@ def test_a_third_of_a_real_traces_kernels_has_no_launch_and_counts(flagger: Ever
     assert report.summary.gpu_busy == pytest.approx(0.919, abs=0.001)  # without them 0.646
     for form in FORMATS:
         if form.name in ("terminal", "markdown", "html"):
-            assert "70.2 % of the device" in form.one(report, View())
+            assert "70.2 % of the GPU" in form.one(report, View())
 
 
 # -- much ------------------------------------------------------------------------------------------
@@ -303,11 +303,11 @@ def test_a_fault_of_every_one_of_ten_thousand_steps_is_one_finding() -> None:
     file = file_of(steps(10_000))
     report = scan(file, OnePattern("host-python-overhead"), NoJudge())
     assert 10_000 <= len(report.windows) <= MAX_WINDOWS
-    (finding,) = report.findings
-    assert (finding.occurrences, finding.steps) == (10_000, tuple(range(10_000)))
+    finding = report.findings[0]
+    assert (finding.pattern, finding.steps) == ("host-launch-bound", tuple(range(10_000)))
     assert finding.share == pytest.approx(0.8, abs=0.1)
     assert len(finding.evidence["occurrences"]) == Settings().max_occurrences  # type: ignore[arg-type]
-    assert finding.evidence["drivers"][0].endswith("no op and no call explains it: Python")
+    assert finding.evidence["top_features"][0].endswith("no op and no call explains it: Python")
     texts = check(report, file)
     assert len(texts["json"]) < 8_000_000
     assert len(texts["html"]) < 400_000
@@ -332,7 +332,7 @@ def test_of_sixty_four_devices_the_busiest_is_judged(flagger: EveryWindow) -> No
     rows = [r for i in range(3_200) for r in work(i * 100.0, i, device=i % 64)]
     rows += [kernel(i * 100.0 + 12, 80, "k", -1, 63, 9) for i in range(1_500)]
     report = scan(file_of(rows), flagger, NoJudge())
-    assert "64 devices in one trace: judged on device 63, the busiest" in report.warnings
+    assert "64 devices in one trace: analyzed for device 63, the busiest" in report.warnings
 
 
 def test_five_thousand_threads(flagger: EveryWindow) -> None:
