@@ -377,11 +377,14 @@ HOSTILE = {
 
 
 def hostile_rows(name: str) -> list[Json]:
-    """A name wherever the file has one: ops, kernels, copies, frames, steps, groups, streams."""
+    """A name wherever the file has one: ops, kernels, copies, frames, steps, groups, streams. Half
+    of each step waits for the loader."""
     line = " ".join(name.split("\n"))
-    rows = [note(i * 1_000, 999, f"step[{line} {i}") for i in range(4)]
+    rows = [note(i * 2_000, 1_999, f"step[{line} {i}") for i in range(4)]
+    loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    rows += [note(i * 2_000 + 1, 990, loader) for i in range(4)]
     for i in range(40):
-        at = i * 100
+        at = i // 10 * 2_000 + 1_000 + i % 10 * 100
         rows += [
             event("python_function", f"/home/{name}/{name}.py(3): {name}", at, 90),
             op(at + 1, 40, f"aten::{name}"),
