@@ -13,7 +13,7 @@ import numpy as np
 
 from detector import vocabulary
 from detector.activity import Activity
-from detector.trace import Bool, Int32, Int64
+from detector.trace import Bool, Cat, Int32, Int64
 
 ALIGNED: Final = 8
 SMALLEST: Final = 16  # a side below is a vector or a batch, which padding does not help
@@ -171,3 +171,22 @@ def _biased_pairs(activity: Activity) -> tuple[Int64, Bool]:
     with_bias = np.isin(both, np.union1d(adding, shaped), assume_unique=True)
     is_norm = np.isin(both, norm, assume_unique=True)
     return both, with_bias[:-1] & is_norm[1:]
+
+
+def are_handles(a: Activity, made: Int64) -> Bool:
+    """Which of these tensors are no data but the handles of annotations.
+
+    Up to PyTorch 1.11 each ``record_function`` makes two: one by ``zeros`` right before it begins,
+    one by ``empty`` as its first op.
+    """
+    trace, rows = a.trace, a.of(Cat.CPU_OP, Cat.USER_ANNOTATION)
+    is_empty = np.isin(rows, a.named(rows, vocabulary.EMPTY, Cat.CPU_OP))
+    found = np.zeros(len(made), np.bool_)
+    for track in np.unique(trace.track[made]):
+        mine, here = trace.track[made] == track, trace.track[rows] == track
+        start, end = trace.start[rows[here]], trace.end[made[mine]]
+        opens = (trace.cat[rows[here]][:-1] == Cat.USER_ANNOTATION) & is_empty[here][1:]
+        begins = np.append(start[:-1][opens], np.iinfo(np.int64).max)
+        at = begins[np.searchsorted(begins, end)]
+        found[mine] = np.searchsorted(start, at) <= np.searchsorted(start, end, side="right")
+    return found

@@ -11,7 +11,7 @@ from detector import vocabulary
 from detector.activity import HOST_NAMED, Activity
 from detector.cost.issued import after_sync, all_idle, host_idle, silent
 from detector.intervals import EMPTY, Intervals
-from detector.rows import blocking
+from detector.rows import are_handles, blocking
 from detector.trace import Bool, Cat, Int64
 
 SMALL_COPY_BYTES: Final = 64 * 1024
@@ -71,7 +71,7 @@ def _factories(a: Activity) -> Intervals:
     """Copies whose op soon follows a factory op on the same thread, with the factory's time."""
     trace, h2d = a.trace, a.copies_of("h2d")
     made = silent(a, a.ops("factory"))
-    made = made[~_are_handles(a, made)]
+    made = made[~are_handles(a, made)]
     made = made[np.argsort(trace.end[made], kind="stable")]  # they may nest
     h2d = h2d[trace.op[h2d] >= 0]
     if not len(made) or not len(h2d):
@@ -82,25 +82,6 @@ def _factories(a: Activity) -> Intervals:
     near = (i >= 0) & (copied_at - trace.end[last] < FACTORY_REACH_NS)
     near &= trace.track[last] == trace.track[trace.op[h2d]]
     return _with_host_side(a, h2d[near]) | (a.spans(last[near]) - a.kernel_busy)
-
-
-def _are_handles(a: Activity, made: Int64) -> Bool:
-    """Which of these tensors are no data but the handles of annotations.
-
-    Up to PyTorch 1.11 each ``record_function`` makes two: one by ``zeros`` right before it begins,
-    one by ``empty`` as its first op.
-    """
-    trace, rows = a.trace, a.of(Cat.CPU_OP, Cat.USER_ANNOTATION)
-    is_empty = np.isin(rows, a.named(rows, vocabulary.EMPTY, Cat.CPU_OP))
-    found = np.zeros(len(made), np.bool_)
-    for track in np.unique(trace.track[made]):
-        mine, here = trace.track[made] == track, trace.track[rows] == track
-        start, end = trace.start[rows[here]], trace.end[made[mine]]
-        opens = (trace.cat[rows[here]][:-1] == Cat.USER_ANNOTATION) & is_empty[here][1:]
-        begins = np.append(start[:-1][opens], np.iinfo(np.int64).max)
-        at = begins[np.searchsorted(begins, end)]
-        found[mine] = np.searchsorted(start, at) <= np.searchsorted(start, end, side="right")
-    return found
 
 
 def _tensor_readback(a: Activity) -> Intervals:

@@ -7,8 +7,9 @@ from typing import Final
 import numpy as np
 
 from detector import vocabulary
+from detector.rows import are_handles
 from detector.signals.definition import Signal, Signals
-from detector.trace import Bool, Cat, Int64
+from detector.trace import Bool, Int64
 
 SMALL_BYTES: Final = 64 * 1024
 SCALAR_BYTES: Final = 16  # one value, of the widest type there is
@@ -30,7 +31,7 @@ def made_for(s: Signals) -> tuple[Int64, Int64]:
     factory = np.full(len(copies), -1, np.int64)
     made = a.ops("factory")
     made = made[_silent(s, made)]
-    made = made[~_are_handles(s, made)]
+    made = made[~are_handles(s.activity, made)]
     made = made[np.argsort(trace.end[made], kind="stable")]  # they may nest
     if not len(made) or not len(copies):
         return copies, factory
@@ -50,25 +51,6 @@ def _silent(s: Signals, ops: Int64) -> Bool:
     first = np.searchsorted(launched, s.trace.start[ops])
     silent: Bool = np.searchsorted(launched, s.trace.end[ops]) == first
     return silent
-
-
-def _are_handles(s: Signals, made: Int64) -> Bool:
-    """Which of these tensors are no data but the handles of annotations.
-
-    Up to PyTorch 1.11 each ``record_function`` makes two: one by ``zeros`` right before it begins,
-    one by ``empty`` as its first op.
-    """
-    trace, rows = s.trace, s.activity.of(Cat.CPU_OP, Cat.USER_ANNOTATION)
-    is_empty = np.isin(rows, s.activity.named(rows, vocabulary.EMPTY, Cat.CPU_OP))
-    found = np.zeros(len(made), np.bool_)
-    for track in np.unique(trace.track[made]):
-        mine, here = trace.track[made] == track, trace.track[rows] == track
-        start, end = trace.start[rows[here]], trace.end[made[mine]]
-        opens = (trace.cat[rows[here]][:-1] == Cat.USER_ANNOTATION) & is_empty[here][1:]
-        begins = np.append(start[:-1][opens], np.iinfo(np.int64).max)
-        at = begins[np.searchsorted(begins, end)]
-        found[mine] = np.searchsorted(start, at) <= np.searchsorted(start, end, side="right")
-    return found
 
 
 def tiny_copies(s: Signals) -> Int64:
