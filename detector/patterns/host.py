@@ -11,7 +11,7 @@ from detector.patterns.pattern import Pattern
 from detector.patterns.repairs import calls_of, quicker_host
 from detector.replay.repair import Repair
 from detector.signals import Signals
-from detector.signals.python import Gaps, gaps, loop_rounds, ordinary_gap
+from detector.signals.python import Gaps, gap_before, gaps, loop_rounds, ordinary_gap
 from detector.trace import Int64
 
 GRAPH_SHARE: Final = 0.1  # of the host's time per kernel: what a graph replay leaves
@@ -104,6 +104,7 @@ PATTERNS: Final = (
         _to_the_usual,
         "the work can be hoisted out of the step; gaps shrink to the usual one",
         ("python", "between", "restart"),
+        place=gap_before,
     ),
     Pattern(
         "host-loop-indexing",
@@ -122,6 +123,7 @@ PATTERNS: Final = (
         _no_collection,
         "an isolated pause of the interpreter is a collection; collecting can wait",
         ("collection", "nothing", "between", "python"),
+        place=gap_before,
     ),
     Pattern(
         "host-cpu-fallback",

@@ -9,7 +9,8 @@ import numpy as np
 from detector import vocabulary
 from detector.patterns import capability
 from detector.patterns.pattern import Pattern
-from detector.patterns.repairs import CALL_NS, calls_of, dropped, removed
+from detector.patterns.places import op_around
+from detector.patterns.repairs import CALL_NS, calls_of, removed
 from detector.replay.repair import Repair
 from detector.signals import Signals
 from detector.signals.copies import made_for
@@ -53,9 +54,11 @@ def _made_on_device(s: Signals, rows: Int64) -> Repair:
     return _no_transfer(s, rows) | Repair(remove=np.unique(factory[mine]))
 
 
-def _computes_beside(s: Signals) -> bool:
-    """Whether there is compute to hide the copies behind."""
-    return s.spans("inline-copy").measure <= s.activity.compute.measure
+def _behind_compute(s: Signals, rows: Int64) -> Repair:
+    """As much of the copies goes as there is compute to hide them behind."""
+    copies, compute = s.activity.spans(rows).measure, s.activity.compute.measure
+    left = max(0.0, 1 - compute / max(1, copies))
+    return Repair(work=(rows, (s.trace.dur[rows] * left).astype(np.int64)))
 
 
 PATTERNS: Final = (
@@ -100,10 +103,9 @@ PATTERNS: Final = (
         "input",
         "fault",
         "inline-copy",
-        dropped,
+        _behind_compute,
         "a side stream copies the next batch while this one computes",
         ("copy",),
-        _computes_beside,
     ),
     Pattern(
         "input-tiny-copies",
@@ -122,5 +124,6 @@ PATTERNS: Final = (
         _made_on_device,
         "the tensor can be made on the device at no cost",
         _PRODUCTIVE,
+        place=op_around(vocabulary.MOVES),
     ),
 )

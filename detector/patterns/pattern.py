@@ -10,8 +10,8 @@ import numpy as np
 
 from detector.intervals import Intervals
 from detector.replay.repair import Repair
-from detector.signals import SIGNALS, Signals
-from detector.signals.python import gap_before
+from detector.patterns.places import Place, own_time
+from detector.signals import Signals
 from detector.taxonomy import BY_ID as ROWS
 from detector.taxonomy import Need, Side
 from detector.trace import Int64
@@ -50,7 +50,8 @@ class Pattern:
 
     ``signal`` names its occurrences; ``repair`` turns their rows into what goes or takes less;
     ``assumes`` says in words under which assumptions; ``applies``: whether device and program
-    allow the better way; ``explains``: the causes of the ledger that it accounts for.
+    allow the better way; ``explains``: the causes of the ledger that it accounts for; ``place``: the
+    time of each occurrence.
     """
 
     id: str
@@ -61,6 +62,7 @@ class Pattern:
     assumes: str
     explains: tuple[str, ...] = ()
     applies: Callable[[Signals], bool] = lambda _: True
+    place: Place = own_time
 
     @property
     def title(self) -> str:
@@ -80,7 +82,4 @@ class Pattern:
     def occurrences(self, signals: Signals) -> Occurrences:
         """All of the trace, in time order; none where it does not apply."""
         rows = signals[self.signal] if self.applies(signals) else np.empty(0, np.int64)
-        trace = signals.trace
-        if SIGNALS[self.signal].unit == "gaps":
-            return Occurrences(rows, *gap_before(signals, rows))
-        return Occurrences(rows, trace.start[rows], trace.end[rows])
+        return Occurrences(rows, *self.place(signals, rows))

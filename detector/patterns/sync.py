@@ -9,6 +9,7 @@ import numpy as np
 
 from detector import vocabulary
 from detector.patterns.pattern import Pattern
+from detector.patterns.places import op_around
 from detector.patterns.repairs import CALL_NS, calls_of, removed
 from detector.replay.repair import Repair
 from detector.signals import Signals
@@ -66,6 +67,7 @@ PATTERNS: Final = (
         _unread,
         "nobody needs the value now",
         ("sync-scalar", *_BEHIND),
+        place=op_around(vocabulary.READS_BACK),
     ),
     Pattern(
         "sync-tensor-readback",
@@ -75,6 +77,7 @@ PATTERNS: Final = (
         _left_on_device,
         "nobody needs the tensor on the host now",
         ("sync-tensor", "copy", *_BEHIND),
+        place=op_around(vocabulary.READS_BACK),
     ),
     Pattern(
         "sync-explicit",
@@ -93,6 +96,7 @@ PATTERNS: Final = (
         _sized_before,
         "a mask does the same on the device, and computes as much",
         ("sync-shape", *_BEHIND),
+        place=op_around(vocabulary.HOST["dynamic_shape"]),
     ),
     Pattern(
         "sync-blocking-launch",
