@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dataset.splits import Member, schemes
-from detector.taxonomy import BY_ID, PATTERNS
+from detector.patterns import BY_ID, PATTERNS
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted((ROOT / "detector").rglob("*.py"))
@@ -88,7 +88,7 @@ def test_every_pattern_named_in_the_configuration_exists() -> None:
 
 
 # What a label looks like and how a cost is written down; nothing that says how long work takes.
-SHARED_BY_MAKERS = {"dataset.labels", "dataset.costs", "detector.taxonomy"}
+SHARED_BY_MAKERS = {"dataset.labels", "dataset.costs", "detector.patterns", "detector.taxonomy"}
 
 
 def imports(path: Path) -> Iterator[str]:

@@ -19,8 +19,9 @@ from detector.evidence.frames import Frames
 from detector.evidence.listing import Listing, Sums, around
 from detector.evidence.measures import MEASURES
 from detector.evidence.sheet import Evidence, EvidenceRow, Item, Kind, Place
+from detector.patterns import IDS, Circumstances, circumstances_of
 from detector.region import Region
-from detector.taxonomy import IDS
+from detector.signals import signals_of
 from detector.trace import NS_PER_US, Cat, Int64
 from detector.window import Judged
 
@@ -62,16 +63,23 @@ class _Prepared:
 
     def gather(self, region: Region) -> Evidence:
         rows, items = self._rows(region), self._items(region)
+        where = self.frames.where(region)
         return Evidence(
             region,
             self._place(region),
             self.trace.vendor if self.a.has_device else "cpu",
             rows,
             items,
-            self.frames.where(region),
+            where,
             self.visible,
             self._given_back(region),
+            self._circumstances,
+            () if where else self.frames.module_path(region),
         )
+
+    @cached_property
+    def _circumstances(self) -> Circumstances:
+        return circumstances_of(signals_of(self.trace, self.a))
 
     # -- numbers -------------------------------------------------------------------------------
 
