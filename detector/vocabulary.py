@@ -71,6 +71,9 @@ DEVICE_SYNC: Final = re.compile(r"(Device|Ctx|Context)Synchronize$")
 # Collectives that reduce, by "Collective name", kernel or annotation of a CPU backend.
 REDUCES: Final = re.compile(r"(?i)reduce")
 
+# Collectives that exchange different data between any two ranks, and sends from rank to rank.
+EXCHANGES: Final = re.compile(r"(?i)all_?to_?all|send_?recv|^(nccl:)?(send|recv)")
+
 # The dispatcher's ops, and those that compute on the CPU.
 DISPATCHED: Final = re.compile(r"^\w+::")
 CPU_COMPUTE: Final = re.compile(r"^(aten|torchvision|quantized|mkldnn)::")

@@ -18,6 +18,7 @@ from detector.evidence.fields import Amount, Fields
 from detector.evidence.frames import Frames
 from detector.evidence.listing import Listing, Sums, around
 from detector.evidence.measures import MEASURES
+from detector.evidence.occurring import Occurring
 from detector.evidence.sheet import Evidence, EvidenceRow, Item, Kind, Place
 from detector.patterns import IDS, Circumstances, circumstances_of
 from detector.region import Region
@@ -60,6 +61,7 @@ class _Prepared:
         self.a, self.trace, self.judged = activity, activity.trace, judged
         self.visible = visible(activity, judged)
         self.frames = Frames(activity)
+        self.occurring = Occurring(activity, self.visible)
 
     def gather(self, region: Region) -> Evidence:
         rows, items = self._rows(region), self._items(region)
@@ -74,6 +76,7 @@ class _Prepared:
             self.visible,
             self._given_back(region),
             self._circumstances,
+            self.occurring.items(region),
             () if where else self.frames.module_path(region),
         )
 

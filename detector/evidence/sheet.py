@@ -88,6 +88,8 @@ class Evidence:
     # By pattern: the share of the region that its fix could give back; only those above zero.
     claims: Mapping[str, float] = field(default_factory=dict)
     circumstances: Circumstances = field(default_factory=Circumstances)  # of the whole trace
+    # By pattern: the name with most time among its own occurrences that begin in the region.
+    occurring: Mapping[str, Item] = field(default_factory=dict)
     # Without ``where``: the path of the module with most of the time, the outermost first.
     modules: tuple[str, ...] = ()
 

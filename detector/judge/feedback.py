@@ -10,6 +10,7 @@ from detector.evidence.text import number
 from detector.judge import Verdict
 from detector.patterns import BY_ID
 from detector.taxonomy import NONE, UNCLEAR
+from detector.vocabulary import TORCH_ANNOTATION
 
 MOST_FACTS: Final = 4
 LEAST_RANGE: Final = 0.2  # of a region's time: an annotated range with less leads nowhere
@@ -77,6 +78,7 @@ def _place(evidence: Evidence) -> str:
     if evidence.modules:
         return f"Look first in module {' > '.join(evidence.modules)}."
     ranges = [item for item in evidence.of("annotation") if item.user]
+    ranges = [item for item in ranges if not TORCH_ANNOTATION.match(item.name)]
     top = max(ranges, key=_excess, default=None)
     if top is None or top.share < LEAST_RANGE:
         return ""
@@ -89,12 +91,11 @@ def _fact(row: EvidenceRow) -> str:
 
 
 def _name(evidence: Evidence, pattern: str) -> str:
-    kind = BY_ID[pattern].cites
-    items = evidence.of(kind) if kind else ()
-    if not items:
+    top = evidence.occurring.get(pattern)
+    if top is None:
         return ""
-    top = max(items, key=_excess)
-    return f"Most of it is in {top.name}, {max(top.count, 1)} times, {top.share:.1%} of the region."
+    often = "once" if top.count == 1 else f"{top.count} times"
+    return f"Largest part: {top.name}, {often}, {top.share:.1%} of the region."
 
 
 def _excess(item: Item) -> float:

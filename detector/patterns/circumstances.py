@@ -34,6 +34,7 @@ class Circumstances:
 
     ``generation``: compute capability of a CUDA device, 0 where unknown. ``optimizers``: classes in
     the order of their names. ``fp32_in``: where most time in full fp32 matrix work goes.
+    ``exchanges``: whether exposed communication is mostly all-to-all or from rank to rank.
     ``torch``: (major, minor), None where the metadata does not say.
     """
 
@@ -51,6 +52,8 @@ class Circumstances:
     fp32_in: Literal["convolutions", "products"] | None = None
     attention_math: bool = False
     dropout: bool = False
+    empties_cache: bool = False
+    exchanges: bool = False
     torch: tuple[int, int] | None = None
 
 
@@ -73,6 +76,8 @@ def circumstances_of(s: Signals) -> Circumstances:
         fp32_in=_fp32_in(s),
         attention_math=bool(len(a.ops("math_attention"))),
         dropout=bool(len(s["needless-dropout"])),
+        empties_cache=bool(len(a.host("empty_cache"))),
+        exchanges=_exchanges(s),
         torch=_torch(s.trace.metadata),
     )
 
@@ -126,6 +131,18 @@ def _fp32_in(s: Signals) -> Literal["convolutions", "products"] | None:
     inside = np.isin(rows, s.activity.kernels_of("conv"))
     spent = s.trace.dur[rows]
     return "convolutions" if 2 * spent[inside].sum() > spent.sum() else "products"
+
+
+def _exchanges(s: Signals) -> bool:
+    """Whether most exposed communication is all-to-all or from rank to rank."""
+    rows = s["exposed-collective"]
+    if not len(rows):
+        return False
+    trace = s.trace
+    name = np.where(trace.collective[rows] >= 0, trace.collective[rows], trace.name[rows])
+    found = [i for i in np.unique(name).tolist() if vocabulary.EXCHANGES.search(trace.names[i])]
+    spent = trace.dur[rows]
+    return bool(2 * spent[np.isin(name, found)].sum() > spent.sum())
 
 
 def _torch(metadata: dict[str, object]) -> tuple[int, int] | None:
@@ -241,6 +258,16 @@ def falls_back_to_math(c: Circumstances) -> bool:
 def drops_out(c: Circumstances) -> bool:
     """where dropout runs"""
     return c.dropout
+
+
+def empties_cache(c: Circumstances) -> bool:
+    """where empty_cache is called"""
+    return c.empties_cache
+
+
+def is_exchange(c: Circumstances) -> bool:
+    """where most of it is all-to-all or send and receive"""
+    return c.exchanges
 
 
 def in_transformers(c: Circumstances) -> bool:

@@ -10,7 +10,12 @@ from typing import Final
 import numpy as np
 
 from detector import vocabulary
-from detector.patterns.circumstances import under_ddp, under_fsdp, under_tensor_parallelism
+from detector.patterns.circumstances import (
+    is_exchange,
+    under_ddp,
+    under_fsdp,
+    under_tensor_parallelism,
+)
 from detector.patterns.pattern import Advice, Pattern
 from detector.patterns.repairs import dropped, removed
 from detector.replay.repair import Repair
@@ -56,6 +61,14 @@ PATTERNS: Final = (
         "of its kind and size. Where fewer than three are alike, all of it counts as transfer.",
         harmless="The last bucket of a backward pass, and what the next op needs at once.",
         advice=(
+            Advice(
+                "Start the exchange for the next batch, or for the other half of this one, while "
+                "dense layers compute; TorchRec's train pipelines do this for embeddings.",
+                "work = dist.all_to_all_single(out, x, async_op=True)\n"
+                "y = dense(z)  # what needs no exchanged data\n"
+                "work.wait()  # before out is used",
+                (is_exchange,),
+            ),
             Advice(
                 "Prefetch the next layers' parameters while this one computes, and shard in units "
                 "that are large enough to hide a gather.",

@@ -109,7 +109,7 @@ PATTERNS: Final = (
         ),
         applies=_shares_launches,
         title="GPU starved by kernel-launch overhead",
-        what="Kernels are so short that each ends before the host has launched the next.",
+        what="The GPU waits for the host, which launches short kernels one by one.",
         look="kernels under 10 us, each launched after the one before it ended",
         costs="The step takes as long as the host needs to launch it, however fast the GPU is.",
         repaired="Nine tenths of what the host does between launches go; longer gaps are the "
@@ -266,7 +266,6 @@ PATTERNS: Final = (
             ),
         ),
         facts=("gc", "blank", "idle_python"),
-        cites="frame",
     ),
     Pattern(
         id="host-cpu-fallback",

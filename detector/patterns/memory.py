@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from detector.patterns.circumstances import (
+    empties_cache,
     has_bf16,
     has_fp16_only,
     in_inference,
@@ -36,21 +37,27 @@ PATTERNS: Final = (
         harmless="The first steps, while the allocator fills its cache.",
         advice=(
             Advice(
-                "Remove torch.cuda.empty_cache() from the loop, and pad inputs to a few sizes so "
-                "that cached blocks fit again.",
-                "# no torch.cuda.empty_cache() in the loop\n"
+                "Remove torch.cuda.empty_cache() from the loop: each call gives all cached blocks "
+                "back to the driver, and the next ops fetch them again.",
+                "# no torch.cuda.empty_cache() in the loop",
+                (empties_cache,),
+            ),
+            Advice(
+                "Pad inputs to a few sizes so that cached blocks fit again, and leave the "
+                "allocator memory to spare: near the limit it frees and fetches blocks all the "
+                "time.",
                 "x = F.pad(x, (0, -x.shape[-1] % 64))  # a few lengths instead of any",
                 (on_rocm,),
             ),
             Advice(
-                "Remove torch.cuda.empty_cache() from the loop, keep shapes to a few sizes, and "
-                "let the allocator grow its segments.",
+                "Keep shapes to a few sizes, leave the allocator memory to spare and let it grow "
+                "its segments; no torch.cuda.empty_cache() in the loop.",
                 "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py",
                 (in_training,),
             ),
             Advice(
-                "Remove torch.cuda.empty_cache() from the loop, keep shapes to a few sizes, and "
-                "let the allocator grow its segments.",
+                "Keep shapes to a few sizes, leave the allocator memory to spare and let it grow "
+                "its segments; no torch.cuda.empty_cache() in the loop.",
                 "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python serve.py",
             ),
         ),
@@ -179,9 +186,10 @@ PATTERNS: Final = (
                 (under_fsdp, has_bf16),
             ),
             Advice(
-                "Cast the model once and feed it the same type; keep only what needs it, such as "
-                "a final softmax, in fp32.",
-                "model = model.to(torch.bfloat16)",
+                "Cast the model once and feed it the same type. Norms that go to fp32 and back "
+                "are one op as F.rms_norm or F.layer_norm, and one kernel when compiled.",
+                "model = model.to(torch.bfloat16)\n"
+                "y = F.rms_norm(x, x.shape[-1:], weight)  # instead of x.float() ... .to(x.dtype)",
                 (in_inference, has_bf16),
             ),
             Advice(
