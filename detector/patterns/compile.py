@@ -58,7 +58,7 @@ PATTERNS: Final = (
             Advice(
                 "List the breaks, remove them (print, .item(), data-dependent branches), and let "
                 "fullgraph=True keep new ones out.",
-                "TORCH_LOGS=graph_breaks python main.py\n"
+                "# TORCH_LOGS=graph_breaks lists the breaks\n"
                 "model = torch.compile(model, fullgraph=True)",
             ),
         ),
@@ -85,7 +85,7 @@ PATTERNS: Final = (
             Advice(
                 "Find the guard that fails, then mark the dimension dynamic or pad requests to a "
                 "few sizes that are compiled before serving.",
-                "TORCH_LOGS=recompiles python serve.py\n"
+                "# TORCH_LOGS=recompiles names the guard\n"
                 "torch._dynamo.mark_dynamic(x, 0)  # before the first call",
                 (in_inference,),
             ),
@@ -93,7 +93,7 @@ PATTERNS: Final = (
                 "Find the guard that fails, then mark the dimension dynamic, pad to a few sizes, "
                 "or make a changing Python number a tensor; drop_last=True keeps the odd last "
                 "batch out.",
-                "TORCH_LOGS=recompiles python train.py\n"
+                "# TORCH_LOGS=recompiles names the guard\n"
                 "torch._dynamo.mark_dynamic(x, 0)  # before the first call",
             ),
         ),

@@ -281,7 +281,8 @@ PATTERNS: Final = (
             Advice(
                 "The model is compiled, and these chains lie outside what was compiled: bring "
                 "their module in, or find the break that keeps it out.",
-                "TORCH_LOGS=graph_breaks python train.py\nmodel.norm = torch.compile(model.norm)",
+                "# TORCH_LOGS=graph_breaks lists the breaks\n"
+                "model.norm = torch.compile(model.norm)",
                 (is_compiled,),
             ),
             Advice(

@@ -148,7 +148,7 @@ PATTERNS: Final = (
             Advice(
                 "Put model and input into channels_last once, and let MIOpen use it (on Instinct "
                 "devices; on Radeon it may be slower).",
-                "PYTORCH_MIOPEN_SUGGEST_NHWC=1 python train.py\n"
+                "# started with PYTORCH_MIOPEN_SUGGEST_NHWC=1\n"
                 "model = model.to(memory_format=torch.channels_last)\n"
                 "x = x.to(memory_format=torch.channels_last)",
                 (on_rocm,),
