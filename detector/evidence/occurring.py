@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -109,7 +110,8 @@ class Occurring:
 
     def _words(self, name: int) -> str:
         text = self.trace.names[name]
-        used = self.trace.cat[self.trace.name == name]
-        if (used == Cat.KERNEL).any():
-            return words.kernel(text)
-        return words.frame(text) if (used == Cat.PYTHON_FUNCTION).any() else words.plain(text)
+        return words.kernel(text) if name in self._kernel_names else words.frame(text)
+
+    @cached_property
+    def _kernel_names(self) -> frozenset[int]:
+        return frozenset(np.unique(self.trace.name[self.a.kernels]).tolist())

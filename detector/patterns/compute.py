@@ -334,7 +334,6 @@ PATTERNS: Final = (
             ),
         ),
         facts=("work_optimizer", "work_single_tensor", "optimizer", "single_tensor", "kernel_us"),
-        cites="launched",
     ),
     Pattern(
         id="compute-conv-bias-batchnorm",

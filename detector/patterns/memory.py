@@ -90,7 +90,6 @@ PATTERNS: Final = (
             ),
         ),
         facts=("work_zero_grad_fill", "zero_grad", "zero_ops", "kernel_fill"),
-        cites="launched",
     ),
     Pattern(
         id="memory-redundant-copy",
