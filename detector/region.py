@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from detector.flagger import Flagger, Float32, Scores
 from detector.intervals import Intervals
-from detector.taxonomy import BY_ID, CLASSES, NONE, Side
+from detector.patterns import BY_ID, CLASSES
+from detector.taxonomy import NONE, Side
 from detector.trace import Int64
 from detector.window import Window
 

@@ -21,7 +21,8 @@ from detector.errors import ModelError
 from detector.features import COLUMNS
 from detector.features.claims import CLAIMED
 from detector.flagger import Float32, Scores, calibration
-from detector.taxonomy import CLASSES, NONE
+from detector.patterns import CLASSES
+from detector.taxonomy import NONE
 
 if TYPE_CHECKING:
     import lightgbm

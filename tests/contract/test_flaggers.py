@@ -19,7 +19,8 @@ from detector.flagger import lightgbm as shipped
 from detector.flagger.lightgbm import LightGBMFlagger, save
 from detector.flagger.rules import RULES, RuleFlagger
 from detector.flagger.training import Training, fit
-from detector.taxonomy import BY_ID, CLASSES, NONE
+from detector.patterns import BY_ID, CLASSES
+from detector.taxonomy import NONE
 
 pd = pytest.importorskip("pandas")
 
