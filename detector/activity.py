@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from detector import vocabulary
 from detector.intervals import EMPTY, Intervals
+from detector.rowset import difference, distinct, union
 from detector.trace import Bool, Cat, Int64, Trace
 
 HOST_NAMED: Final = (Cat.CPU_OP, Cat.USER_ANNOTATION, Cat.PYTHON_FUNCTION)
@@ -178,7 +179,7 @@ class Activity:
             above = above[above >= 0]
             found.append(above[named[self.trace.name[above]]])
             above = self.trace.parent[above].astype(np.int64)
-        return np.unique(np.concatenate(found))
+        return union(*found)
 
     @cached_property
     def kernel_kind(self) -> npt.NDArray[np.int8]:
@@ -280,7 +281,7 @@ class Activity:
     def launches(self) -> Int64:
         """Runtime calls that started work of the main device, in time order, each once."""
         launch = self.trace.launch[self.device_work]
-        return np.unique(launch[launch >= 0]).astype(np.int64)
+        return distinct(launch[launch >= 0])
 
     @cached_property
     def main_track(self) -> int:
@@ -394,7 +395,7 @@ class Activity:
             return EMPTY
         trace, rows = self.trace, np.flatnonzero(self.trace.is_device_work)
         pending = Intervals.union(self.called(rows), trace.end[rows])
-        waits = np.setdiff1d(self.calls("sync"), trace.launch)
+        waits = difference(self.calls("sync"), trace.launch)
         next_work = self.device_work[
             np.searchsorted(trace.start[self.device_work], self.busy.start)
         ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from detector.rowset import distinct
 from detector.trace import Int64
 
 Capped = tuple[Int64, Int64]  # rows, ns: given, one figure may stand for all
@@ -45,7 +46,7 @@ class Repair:
 
     def __post_init__(self) -> None:
         for name in ("remove", "unwait", "drop"):
-            object.__setattr__(self, name, np.unique(_whole(getattr(self, name))))
+            object.__setattr__(self, name, distinct(_whole(getattr(self, name))))
         for name in ("own", "idle", "work"):
             object.__setattr__(self, name, _smallest(*getattr(self, name)))
 

@@ -20,6 +20,7 @@ from detector.replay.edits import Times
 from detector.replay.repair import Repair
 from detector.replay.solve import Stuck, UInt8, cap, times
 from detector.replay.waits import OWN_NS
+from detector.rowset import distinct, union
 from detector.trace import Bool, Cat, Int32, Int64
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ class Savings:
     def _served(self) -> tuple[Int64, Int64]:
         """Nodes that wait for a thread that fetches, and the rows whose own time that is."""
         deps, parent = self.graph.deps, self.graph.trace.parent
-        node = np.unique(deps.node[(deps.kind & SERVED) > 0])
+        node = distinct(deps.node[(deps.kind & SERVED) > 0])
         owner = np.where(node % 2, node // 2, parent[node // 2])
         return node[owner >= 0], owner[owner >= 0]
 
@@ -248,7 +249,7 @@ class Savings:
         graph, t = self.graph, self.graph.trace
         work = self._works
         lost = gone[2 * t.launch[work]] & (t.launch[work] >= 0)
-        rows = np.union1d(work[lost], repair.drop)
+        rows = union(work[lost], repair.drop)
         mine = 2 * rows
         gone[mine] = True
         shorter = graph.dur[2 * repair.work[0]] - dur[2 * repair.work[0]]
