@@ -164,14 +164,11 @@ class Savings:
     def _check(self, repair: Repair) -> None:
         graph = self.graph
         host = repair.remove, repair.own[0], repair.unwait, repair.idle[0]
-        for rows, kind, wanted in (
-            (np.concatenate(host), graph.is_host, "host program"),
-            (np.concatenate([repair.drop, repair.work[0]]), graph.is_work, "device work"),
-        ):
-            known = (rows >= 0) & (rows < len(kind))
-            wrong = rows[~known] if not known.all() else rows[~kind[rows]]
-            if len(wrong):
-                raise Stuck(f"row {wrong[0]} is no {wanted}")
+        work = repair.drop, repair.work[0]
+        for rows in filter(len, host):
+            _check(rows, graph.is_host, "host program")
+        for rows in filter(len, work):
+            _check(rows, graph.is_work, "device work")
 
     def _unwait(self, repair: Repair, gap: Int64, mute: UInt8) -> None:
         ends = 2 * repair.unwait + 1
@@ -186,7 +183,9 @@ class Savings:
         ptr, nodes = self._parts
         cap(rows, most, ptr, nodes, gap)
         node, owner = self._served
-        mute[node[np.isin(owner, rows)]] |= SERVED
+        capped = np.zeros(len(self.graph.trace), np.bool_)
+        capped[rows] = True
+        mute[node[capped[owner]]] |= SERVED
 
     @cached_property
     def _parts(self) -> tuple[Int32, Int32]:
@@ -280,6 +279,16 @@ class Savings:
         """Device work that began before the one ahead of it had ended."""
         work = 2 * self._works
         return np.asarray(work[self.graph.gap[work] < 0])
+
+
+def _check(rows: Int64, kind: Bool, wanted: str) -> None:
+    """``rows``: ascending."""
+    if rows[0] < 0 or rows[-1] >= len(kind):
+        known = (rows >= 0) & (rows < len(kind))
+        raise Stuck(f"row {rows[~known][0]} is no {wanted}")
+    right = kind[rows]
+    if not right.all():
+        raise Stuck(f"row {rows[~right][0]} is no {wanted}")
 
 
 def _ranges(first: Int64, last: Int64) -> Int64:

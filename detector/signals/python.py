@@ -146,7 +146,10 @@ def loops(s: Signals) -> Int64:
 
 
 def _accesses(s: Signals) -> Int64:
-    return s.on(np.intersect1d(s.activity.top_ops, s.activity.ops("select"), assume_unique=True), s.main_thread)
+    return s.on(
+        np.intersect1d(s.activity.top_ops, s.activity.ops("select"), assume_unique=True),
+        s.main_thread,
+    )
 
 
 def loop_rounds(s: Signals) -> tuple[list[int], list[int]]:
