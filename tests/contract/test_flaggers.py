@@ -83,7 +83,7 @@ def test_the_library_alone_predicts_what_the_package_does(folder: Path) -> None:
 
 
 def test_a_text_that_is_no_model_is_one_line() -> None:
-    with pytest.raises(ModelError, match="^LightGBM: "):
+    with pytest.raises(ModelError, match=r"^LightGBM: "):
         Trees("tree\nnothing of the kind\n")
 
 
