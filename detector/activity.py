@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from detector import vocabulary
 from detector.intervals import EMPTY, Intervals
+from detector.memo import memoized
 from detector.rowset import difference, distinct, union
 from detector.trace import Bool, Cat, Int64, Trace
 
@@ -45,8 +46,6 @@ class Activity:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self._named = lru_cache(maxsize=None)(self._match_names)
-        self._rows = lru_cache(maxsize=None)(trace.rows)
 
     # -- names ---------------------------------------------------------------------------------
 
@@ -59,7 +58,8 @@ class Activity:
         table[: len(used)] = used > 0
         return tuple(np.flatnonzero(column) for column in table.reshape(names, count).T)
 
-    def _match_names(self, pattern: re.Pattern[str], *cats: Cat) -> Bool:
+    @memoized
+    def _named(self, pattern: re.Pattern[str], *cats: Cat) -> Bool:
         """For each name whether it matches; names that no event of the categories has do not."""
         return self._matches(pattern, *(self._names_by_cat[cat] for cat in cats or Cat))
 
@@ -80,18 +80,22 @@ class Activity:
         matches = self._named(pattern, *cats) if cats else self._matches(pattern, np.unique(name))
         return rows[matches[name]]
 
+    @memoized
     def of(self, *cats: Cat) -> Int64:
         """Rows of these categories."""
-        return self._rows(*cats)
+        return self.trace.rows(*cats)
 
+    @memoized
     def host(self, kind: str) -> Int64:
         """Host events of a kind of ``vocabulary.HOST``."""
         return self.named(self.of(*HOST_NAMED), vocabulary.HOST[kind], *HOST_NAMED)
 
+    @memoized
     def ops(self, kind: str) -> Int64:
         """cpu_ops of a kind of ``vocabulary.HOST``."""
         return self.named(self.of(Cat.CPU_OP), vocabulary.HOST[kind], Cat.CPU_OP)
 
+    @memoized
     def calls(self, kind: str) -> Int64:
         """Runtime and driver calls of a kind of ``vocabulary.CALLS``."""
         return self.named(self.of(*CALLS), vocabulary.CALLS[kind], *CALLS)

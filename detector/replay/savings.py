@@ -9,6 +9,7 @@ comes later, and more removals never save less (a property test).
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -46,7 +47,7 @@ class Savings:
     """Of one graph. Everything is computed once, on demand."""
 
     def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+        self._graph = weakref.ref(graph)  # which has this: no circles
         t = graph.trace
         self.floor = int(t.start[graph.timed].min()) if graph.timed.any() else 0
         self.nodes = graph.sequences.nodes
@@ -54,6 +55,13 @@ class Savings:
         self._known_last: dict[int | None, Int32] = {}
         self._known_ends: dict[int | None, int] = {}
         self._buffers = tuple(np.empty_like(graph.gap) for _ in range(3))
+
+    @property
+    def graph(self) -> Graph:
+        """The graph, which outlives this."""
+        graph = self._graph()
+        assert graph is not None
+        return graph
 
     # -- replays -------------------------------------------------------------------------------
     def times(self, repair: Repair) -> Times:
@@ -139,12 +147,15 @@ class Savings:
     def _reached(self, at: Int64, edges: Int64) -> Int64:
         """When the last node that was recorded up to each edge comes."""
         nodes, recorded = self._by_time
-        done = np.append(self.floor, np.maximum.accumulate(np.maximum(at[nodes], self.floor)))
-        return done[np.searchsorted(recorded, edges, "right")]
+        done = at[nodes]
+        np.maximum.accumulate(done, out=done)
+        last = np.searchsorted(recorded, edges, "right") - 1
+        reached = np.maximum(done[last], self.floor) if len(done) else edges
+        return np.where(last >= 0, reached, self.floor)
 
     @cached_property
-    def _by_time(self) -> tuple[Int64, Int64]:
-        nodes = self.nodes[self.graph.program[self.nodes // 2]].astype(np.int64)
+    def _by_time(self) -> tuple[Int32, Int64]:
+        nodes = self.nodes[self.graph.program[self.nodes // 2]]
         nodes = nodes[np.argsort(self.graph.recorded[nodes], kind="stable")]
         return nodes, self.graph.recorded[nodes]
 
@@ -197,12 +208,12 @@ class Savings:
     def _parts(self) -> tuple[Int32, Int32]:
         """Nodes whose gap is a row's own time, by row: its end, and the begins right inside it."""
         t = self.graph.trace
-        host = np.flatnonzero(self.graph.is_host)
+        host = np.flatnonzero(self.graph.is_host).astype(np.int32)
         inner = host[t.parent[host] >= 0]
-        owner = np.concatenate([t.parent[inner].astype(np.int64), host])
+        owner = np.concatenate([t.parent[inner], host])
         nodes = np.concatenate([2 * inner, 2 * host + 1])
         ptr = np.append(0, np.cumsum(np.bincount(owner, minlength=len(t))))
-        return ptr.astype(np.int32), nodes[np.argsort(owner, kind="stable")].astype(np.int32)
+        return ptr.astype(np.int32), nodes[np.argsort(owner, kind="stable")]
 
     @cached_property
     def _served(self) -> tuple[Int64, Int64]:
@@ -270,6 +281,7 @@ class Savings:
             self._part(overlaps, gap, took, gone)
         dur[mine] = 0
         mute[mine] |= LAUNCH | STREAM
+
     def _part(self, overlaps: Int64, gap: Int64, took: Int64, gone: Bool) -> None:
         """Overlaps of works that still stand end where the work that they overlapped went."""
         for node in overlaps.tolist():
