@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-import numpy as np
-
-from detector import __version__, analyzable, candidates, features, guards, ledger
+from detector import __version__, features, guards, ledger
 from detector.activity import Activity
+from detector.analysis import Analysis, analyze
 from detector.candidates import Candidates
 from detector.evidence import gather
-from detector.findings import USUAL, Case, Settings, findings_of, place_of
+from detector.features import candidate
+from detector.findings import USUAL, Case, Settings, findings_of, places_of, suspects
 from detector.flagger import Flagger, Scores
+from detector.flagger.confidence import Confidence
 from detector.intervals import Intervals
 from detector.judge import Judge
 from detector.ledger import Ledger
 from detector.patterns import IDS
-from detector.region import Region, merge
+from detector.region import Region, merge, top_features
 from detector.report import (
     CoverageInfo,
     Finding,
@@ -31,9 +34,9 @@ from detector.report import (
     Tool,
     WindowScore,
 )
-from detector.signals import Place, signals_of
-from detector.trace import NS_PER_US, Int64, Trace
-from detector.window import Judged, Window, judge_time
+from detector.signals import Place
+from detector.trace import NS_PER_US, Trace
+from detector.window import Judged, Window
 
 Windower = Callable[[Judged], tuple[Window, ...]]
 
@@ -43,72 +46,55 @@ def detect(
     *,
     windower: Windower,
     flagger: Flagger,
+    confidence: Confidence,
     judge: Judge,
     settings: Settings = USUAL,
     config: Mapping[str, object] | None = None,
 ) -> Report:
     """Analyze one trace. Raises what the judge's backend cannot turn into a warning."""
-    activity = Activity(trace)
-    judged = judge_time(trace)
+    analysis = analyze(trace)
+    judged, found = analysis.judged, analysis.candidates.found
     windows = windower(judged)
-    matrix = features.extract(activity, judged, windows)
+    matrix = features.extract(analysis, windows)
     scores = flagger.score(matrix)
-    signals = signals_of(trace, activity)
-    times = ledger.build(signals, judged.start, judged.end)
-    why = analyzable.why_not(times, judged)
-    blind = guards.blind(activity, judged) | analyzable.blind(signals)
-    found = Candidates((), 0, ())
+    learnt = confidence.score(candidate.matrix(analysis)).tolist()
+    own = places_of(found, learnt, judged, windows, scores)
+    own = [replace(p, drivers=top_features(p, scores, flagger, matrix)) for p in own]
     flagged: tuple[Region, ...] = ()
-    if why is None:
-        found = candidates.find(signals, times, _edges(judged), blind)
-        flagged = merge(windows, scores, flagger, matrix, activity.busy)
-    own = {c.pattern.id: place_of(c, judged, windows, scores) for c in found.found}
-    cases, judge_warnings = _judge(activity, judged, [*own.values()], flagged, judge, settings)
-    places = dict(zip(own, cases, strict=False))
+    if judge.names_more and analysis.why_not is None:
+        flagged = merge(windows, scores, flagger, matrix, analysis.activity.busy)
+    cases, warnings = _judge(analysis, own, flagged, learnt, judge, settings)
+    by_pattern = {c.pattern.id: case for c, case in zip(found, cases, strict=False)}
     sure, leads = findings_of(
-        found.found,
-        places,
-        cases[len(own) :],
-        judged,
-        activity.has_device,
-        settings,
-        features.in_words,
+        found, learnt, by_pattern, cases[len(own) :], judged, settings, features.in_words
     )
-    return Report(
-        analyzable=why is None,
-        why_not=why.reason if why else None,
-        record_instead=why.record if why else None,
-        tool=_tool(flagger, judge, config or {}),
-        source=_source(trace, judged),
-        summary=_summary(activity, judged, sure),
-        ledger=_ledger(times),
-        unexplained=_unexplained(found),
+    return _report(
+        analysis,
+        tool=_tool(flagger, confidence, judge, config or {}),
         windows=_window_scores(windows, scores),
         findings=sure,
         leads=leads,
-        not_checked=tuple(NotChecked(p, because) for p, because in blind.items()),
-        warnings=(*guards.warnings(activity, judged), *judge_warnings),
+        warnings=(*guards.warnings(analysis.activity, judged), *warnings),
     )
 
 
-def _edges(judged: Judged) -> Int64 | None:
-    """Where the steps begin, and the end of the last."""
-    starts = [step.start for step in judged.steps]
-    return np.array([*starts, judged.end], np.int64) if starts else None
-
-
 def _judge(
-    activity: Activity,
-    judged: Judged,
+    analysis: Analysis,
     own: Sequence[Region],
     flagged: Sequence[Region],
+    learnt: Sequence[float],
     judge: Judge,
     settings: Settings,
 ) -> tuple[list[Case], tuple[str, ...]]:
     """Verdicts on the candidates' own places, then on the weightiest of the flagged regions."""
+    found = analysis.candidates.found
     order = sorted(flagged, key=lambda region: -region.score * region.dur)
-    places = [*own, *order[: max(settings.max_regions - len(own), 0)]]
-    evidence = [gather(activity, judged, region) for region in places]
+    beside = [
+        replace(region, candidates=suspects(found, learnt, region.start, region.end))
+        for region in order[: max(settings.max_regions - len(own), 0)]
+    ]
+    places = [*own, *beside]
+    evidence = [gather(analysis.activity, analysis.judged, region) for region in places]
     answers = judge.judge(evidence)
     cases = map(Case, places, evidence, answers.verdicts)
     return list(cases), answers.warnings
@@ -117,9 +103,27 @@ def _judge(
 # -- the rest of the report ------------------------------------------------------------------------
 
 
-def _tool(flagger: Flagger, judge: Judge, config: Mapping[str, object]) -> Tool:
+def _report(analysis: Analysis, **rest: Any) -> Report:
+    """What needs no model, and the ``rest``."""
+    why, found = analysis.why_not, analysis.candidates
+    return Report(
+        analyzable=why is None,
+        why_not=why.reason if why else None,
+        record_instead=why.record if why else None,
+        source=_source(analysis.trace, analysis.judged),
+        summary=_summary(analysis.activity, analysis.judged, rest["findings"]),
+        ledger=_ledger(analysis.ledger),
+        unexplained=_unexplained(found),
+        not_checked=tuple(NotChecked(p, because) for p, because in analysis.blind.items()),
+        **rest,
+    )
+
+
+def _tool(
+    flagger: Flagger, confidence: Confidence, judge: Judge, config: Mapping[str, object]
+) -> Tool:
     taxonomy = hashlib.sha256("\n".join(IDS).encode()).hexdigest()[:12]
-    return Tool(__version__, flagger.name, judge.name, taxonomy, dict(config))
+    return Tool(__version__, flagger.name, confidence.name, judge.name, taxonomy, dict(config))
 
 
 def _source(trace: Trace, judged: Judged) -> SourceInfo:

@@ -41,6 +41,8 @@ class Tool:
     """Of this program."""
     flagger: str = ""
     """Name and version of the model that scores windows."""
+    confidence: str = ""
+    """Name and version of the model that says how sure a candidate is."""
     judge: str = ""
     """Name and version of the judge."""
     taxonomy: str = ""

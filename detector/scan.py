@@ -129,6 +129,7 @@ def _stages(config: Config) -> Stages:
     parts = {
         "windower": config.build("window"),
         "flagger": config.build("flagger"),
+        "confidence": config.build("confidence"),
         "judge": config.build("judge"),
         "settings": config.build("report"),
     }
@@ -200,7 +201,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _own(groups: dict[str, tuple[str, ...]]) -> list[tuple[str, tuple[str, ...]]]:
     """The groups that a scan has, of all that conf/ holds."""
-    return [(name, groups[name]) for name in ("window", "flagger", "judge", "report")]
+    return [(name, groups[name]) for name in ("window", "flagger", "confidence", "judge", "report")]
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:

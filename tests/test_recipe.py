@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from detector.cost import host as cost_of_host  # goes with detector/cost
 
 ID = "host-tea-break"

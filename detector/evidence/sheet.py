@@ -85,8 +85,6 @@ class Evidence:
     items: tuple[Item, ...]  # by kind, the most telling first
     where: tuple[SourceLine, ...]
     visible: frozenset[str]  # ids of the patterns that this trace can show
-    # By pattern: the share of the region that its fix could give back; only those above zero.
-    claims: Mapping[str, float] = field(default_factory=dict)
     circumstances: Circumstances = field(default_factory=Circumstances)  # of the whole trace
     # By pattern: the name with most time among its own occurrences that begin in the region.
     occurring: Mapping[str, Item] = field(default_factory=dict)

@@ -35,7 +35,13 @@ class Answers:
 
 
 class Judge(Protocol):
-    """Names the patterns of suspicious regions."""
+    """Names the patterns of suspicious places.
+
+    ``names_more``: whether it can name what no candidate has; only then is it shown the flagger's
+    regions beside the candidates' own places.
+    """
+
+    names_more: bool
 
     @property
     def name(self) -> str:

@@ -30,6 +30,8 @@ class OpenAIJudge:
     OpenAI's own can be asked (JudgeError). ``client`` replaces the SDK's, for tests.
     """
 
+    names_more = True
+
     def __init__(
         self,
         model: str,

@@ -32,6 +32,8 @@ class TransformersJudge:
     of each id without evidence. Raises JudgeError when the model cannot be loaded.
     """
 
+    names_more = True
+
     def __init__(
         self,
         model: str,
