@@ -28,8 +28,8 @@ from detector.taxonomy import Severity, severity
 from detector.trace import NS_PER_US, Int64
 from detector.window import Judged, Window
 
-NEAR: Final = 0.1  # of a step: occurrences that lie closer are one place
-PIECES: Final = 40  # of the analyzed time, where there are no steps
+# Of a step, or of the analyzed time without steps: occurrences that lie closer are one place.
+NEAR: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -177,8 +177,8 @@ def joined(candidate: Candidate, judged: Judged) -> Intervals:
     where = candidate.occurrences
     spans = Intervals.union(where.start, np.maximum(where.end, where.start + 1))
     steps = np.array([step.start for step in judged.steps], np.int64)
-    whole = judged.end - judged.start
-    length = float(np.median(np.diff(steps))) if len(steps) > 1 else whole / PIECES
+    edges = np.append(steps, judged.end) if len(steps) else np.array([judged.start, judged.end])
+    length = float(np.median(np.diff(edges)))
     step = np.searchsorted(steps, spans.start, side="right")
     apart = (spans.start[1:] - spans.end[:-1] > NEAR * length) | (step[1:] != step[:-1])
     first = np.flatnonzero(np.append(True, apart))

@@ -49,6 +49,19 @@ def test_the_start_is_import_light() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_a_scan_without_settings_loads_neither_hydra_nor_a_learning_library() -> None:
+    late = (*HEAVY, "hydra", "omegaconf", "scipy", "sklearn")
+    code = (
+        "import sys; from detector.scan import main;"
+        f"main([{str(ROOT / 'examples' / 'train_image_classifier.json.gz')!r}]);"
+        f"print([m for m in {late} if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stderr.strip() == "[]"
+
+
 @pytest.mark.parametrize("path", ALL_CODE, ids=name_of)
 def test_a_module_is_short_and_well_named(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 450

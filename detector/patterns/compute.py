@@ -26,6 +26,7 @@ from detector.patterns.pattern import Advice, Pattern
 from detector.patterns.repairs import dropped, quicker_host, shortened, spared
 from detector.replay.repair import Repair
 from detector.rows import multiprocessors
+from detector.rowset import difference
 from detector.signals import Signals
 from detector.signals.device import SHORT_NS, issued
 from detector.trace import Int64
@@ -70,7 +71,7 @@ def _between(s: Signals, order: Int64) -> np.ndarray:
     a, trace = s.activity, s.trace
     other = a.compute_rows if a.has_device else s.activity.top_ops
     keep = [a.kernels_of(kind) for kind in ("copy", "cat", "reduce")] if a.has_device else []
-    other = np.setdiff1d(other, np.concatenate([order, *keep]))
+    other = difference(other, np.concatenate([order, *keep]))
     at = np.sort(trace.start[other])
     first, second = trace.start[order[:-1]], trace.start[order[1:]]
     return np.asarray(np.searchsorted(at, second) > np.searchsorted(at, first))

@@ -21,7 +21,7 @@ from detector.patterns.pattern import Advice, Pattern
 from detector.patterns.repairs import calls_of, quicker_host
 from detector.replay.repair import Repair
 from detector.signals import Signals
-from detector.signals.python import Gaps, gaps, loop_rounds, ordinary_gap
+from detector.signals.python import Gaps, gap_before, gaps, loop_rounds, ordinary_gap
 from detector.trace import Int64
 
 GRAPH_SHARE: Final = 0.1  # of the host's time per kernel: what a graph replay leaves
@@ -175,6 +175,7 @@ PATTERNS: Final = (
         needs=("host",),
         signal="python-gap",
         repair=_to_the_usual,
+        place=gap_before,
         assumes="the work can be hoisted out of the step; gaps shrink to the usual one",
         explains=("python", "between", "restart"),
         title="Python overhead between launches",
@@ -234,6 +235,7 @@ PATTERNS: Final = (
         needs=("host",),
         signal="gc-pause",
         repair=_no_collection,
+        place=gap_before,
         assumes="an isolated pause of the interpreter is a collection; collecting can wait",
         explains=("collection", "nothing", "between", "python"),
         title="Garbage collection pauses the step",

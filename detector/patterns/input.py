@@ -10,7 +10,8 @@ from detector import vocabulary
 from detector.patterns import capability
 from detector.patterns.circumstances import has_loader, in_inference, on_cpu, under_ddp
 from detector.patterns.pattern import Advice, Pattern
-from detector.patterns.repairs import CALL_NS, calls_of, dropped, removed
+from detector.patterns.places import op_around
+from detector.patterns.repairs import CALL_NS, calls_of, removed
 from detector.replay.repair import Repair
 from detector.signals import Signals
 from detector.signals.copies import made_for
@@ -54,9 +55,11 @@ def _made_on_device(s: Signals, rows: Int64) -> Repair:
     return _no_transfer(s, rows) | Repair(remove=np.unique(factory[mine]))
 
 
-def _computes_beside(s: Signals) -> bool:
-    """Whether there is compute to hide the copies behind."""
-    return s.spans("inline-copy").measure <= s.activity.compute.measure
+def _behind_compute(s: Signals, rows: Int64) -> Repair:
+    """As much of the copies goes as there is compute to hide them behind."""
+    copies, compute = s.activity.spans(rows).measure, s.activity.compute.measure
+    left = max(0.0, 1 - compute / max(1, copies))
+    return Repair(work=(rows, (s.trace.dur[rows] * left).astype(np.int64)))
 
 
 PATTERNS: Final = (
@@ -221,10 +224,9 @@ PATTERNS: Final = (
         side="gpu",
         needs=("device",),
         signal="inline-copy",
-        repair=dropped,
+        repair=_behind_compute,
         assumes="a side stream copies the next batch while this one computes",
         explains=("copy",),
-        applies=_computes_beside,
         title="Input copies not overlapped with compute",
         what="Pinned copies run on the compute stream, so the GPU computes nothing meanwhile.",
         look="Memcpy HtoD (Pinned -> Device) on the compute stream with no kernel beside it",
@@ -288,6 +290,7 @@ PATTERNS: Final = (
         needs=("device", "host"),
         signal="factory-copy",
         repair=_made_on_device,
+        place=op_around(vocabulary.MOVES),
         assumes="the tensor can be made on the device at no cost",
         explains=_PRODUCTIVE,
         title="Tensors created on the CPU, then copied to the GPU",

@@ -10,9 +10,9 @@ import numpy as np
 
 from detector.intervals import Intervals
 from detector.patterns.circumstances import Circumstances
+from detector.patterns.places import Place, own_time
 from detector.replay.repair import Repair
-from detector.signals import SIGNALS, Signals
-from detector.signals.python import gap_before
+from detector.signals import Signals
 from detector.taxonomy import Need, Side
 from detector.trace import Int64
 
@@ -73,7 +73,7 @@ class Pattern:
     work on the device. ``needs``: what the trace has to hold. ``signal`` names its occurrences;
     ``repair`` turns their rows into what goes or takes less; ``assumes`` says in words under which
     assumptions; ``explains``: the causes of the ledger that it accounts for; ``applies``: whether
-    device and program allow the better way.
+    device and program allow the better way; ``place``: the time of each occurrence.
 
     For people: ``title``; ``what`` is wrong; where to ``look`` in a trace; what it ``costs``; what
     is ``repaired`` in the replay that sizes it; when it is ``harmless``; ``advice``, of which the
@@ -91,6 +91,7 @@ class Pattern:
     assumes: str
     explains: tuple[str, ...]
     applies: Callable[[Signals], bool] = lambda _: True
+    place: Place = own_time
     title: str
     what: str
     look: str
@@ -120,7 +121,4 @@ class Pattern:
     def occurrences(self, signals: Signals) -> Occurrences:
         """All of the trace, in time order; none where it does not apply."""
         rows = signals[self.signal] if self.applies(signals) else np.empty(0, np.int64)
-        trace = signals.trace
-        if SIGNALS[self.signal].unit == "gaps":
-            return Occurrences(rows, *gap_before(signals, rows))
-        return Occurrences(rows, trace.start[rows], trace.end[rows])
+        return Occurrences(rows, *self.place(signals, rows))

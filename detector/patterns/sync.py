@@ -10,6 +10,7 @@ import numpy as np
 from detector import vocabulary
 from detector.patterns.circumstances import in_inference, in_training, on_rocm, scales_gradients
 from detector.patterns.pattern import Advice, Pattern
+from detector.patterns.places import op_around
 from detector.patterns.repairs import CALL_NS, calls_of, removed
 from detector.replay.repair import Repair
 from detector.signals import Signals
@@ -67,6 +68,7 @@ PATTERNS: Final = (
         needs=("device", "host"),
         signal="scalar-readback-wait",
         repair=_unread,
+        place=op_around(vocabulary.READS_BACK),
         assumes="nobody needs the value now",
         explains=("sync-scalar", *_BEHIND),
         title="Single values read back from the GPU",
@@ -114,6 +116,7 @@ PATTERNS: Final = (
         needs=("device", "host"),
         signal="tensor-readback-wait",
         repair=_left_on_device,
+        place=op_around(vocabulary.READS_BACK),
         assumes="nobody needs the tensor on the host now",
         explains=("sync-tensor", "copy", *_BEHIND),
         title="Tensors copied to the host inside the step",
@@ -183,6 +186,7 @@ PATTERNS: Final = (
         needs=("device", "host"),
         signal="dynamic-shape-wait",
         repair=_sized_before,
+        place=op_around(vocabulary.HOST["dynamic_shape"]),
         assumes="a mask does the same on the device, and computes as much",
         explains=("sync-shape", *_BEHIND),
         title="Data-dependent shapes force a synchronization",
