@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from detector.flagger import Flagger, Float32, Scores
 from detector.intervals import Intervals
+from detector.patterns import BY_ID, CLASSES
 from detector.rowset import union
-from detector.taxonomy import BY_ID, CLASSES, NONE, Side
+from detector.taxonomy import NONE, Side
 from detector.trace import Int64
 from detector.window import Window
 

@@ -22,7 +22,8 @@ from detector.features import COLUMNS
 from detector.features.claims import CLAIMED
 from detector.flagger import Float32, Scores, calibration
 from detector.flagger.trees import Trees
-from detector.taxonomy import CLASSES, NONE
+from detector.patterns import CLASSES
+from detector.taxonomy import NONE
 
 Float64 = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

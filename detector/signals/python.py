@@ -118,14 +118,17 @@ def is_python(s: Signals, found: Gaps) -> Bool:
 
 
 def gap_before(s: Signals, rows: Int64) -> tuple[Int64, Int64]:
-    """Begin and end of the stretch before each of these events, ns."""
+    """Begin and end of the stretch before each of these events, ns.
+
+    A collection that was seen, and an event right after another, has its own time.
+    """
     found = gaps(s)
-    place = np.minimum(np.searchsorted(found.after, rows), max(0, len(found.after) - 1))
-    start = s.trace.start[rows].copy()
+    start, end = s.trace.start[rows].copy(), s.trace.end[rows].copy()
     if len(found.after):
-        known = found.after[place] == rows
-        start[known] = found.start[place[known]]
-    return start, s.trace.start[rows]
+        place = np.minimum(np.searchsorted(found.after, rows), len(found.after) - 1)
+        known = (found.after[place] == rows) & ~np.isin(rows, s["collection"])
+        start[known], end[known] = found.start[place[known]], found.end[place[known]]
+    return start, end
 
 
 def _busy_elsewhere(s: Signals, found: Gaps) -> Bool:
@@ -250,7 +253,7 @@ SIGNALS: Final = (
     Signal(
         "gc-pause",
         "Collections and isolated pauses",
-        "events",
+        "gaps",
         ("host",),
         lambda s: union(s["collection"], s["pause"]),
     ),

@@ -20,7 +20,8 @@ from detector.flagger.lightgbm import LightGBMFlagger, save
 from detector.flagger.rules import RULES, RuleFlagger
 from detector.flagger.training import Training, fit
 from detector.flagger.trees import Trees
-from detector.taxonomy import BY_ID, CLASSES, NONE
+from detector.patterns import BY_ID, CLASSES
+from detector.taxonomy import NONE
 
 pd = pytest.importorskip("pandas")
 
