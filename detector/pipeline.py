@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from detector import __version__, analyzable, candidates, features, guards, ledger
+from detector import __version__, analyzable, candidates, features, guards, heap, ledger
 from detector.activity import Activity
 from detector.candidates import Candidates
 from detector.evidence import gather
@@ -51,7 +51,9 @@ def detect(
     activity = Activity(trace)
     judged = judge_time(trace)
     windows = windower(judged)
+    heap.trim()
     matrix = features.extract(activity, judged, windows)
+    heap.trim()
     scores = flagger.score(matrix)
     signals = signals_of(trace, activity)
     times = ledger.build(signals, judged.start, judged.end)
@@ -61,6 +63,7 @@ def detect(
     flagged: tuple[Region, ...] = ()
     if why is None:
         found = candidates.find(signals, times, _edges(judged), blind)
+        heap.trim()
         flagged = merge(windows, scores, flagger, matrix, activity.busy)
     own = {c.pattern.id: place_of(c, judged, windows, scores) for c in found.found}
     cases, judge_warnings = _judge(activity, judged, [*own.values()], flagged, judge, settings)
