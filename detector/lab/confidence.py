@@ -89,9 +89,16 @@ class Candidates:
 
     def at(self, rows: Bools) -> Candidates:
         """Those chosen."""
-        arrays = (self.matrix, self.trace, self.origin, self.program, self.kind, self.share)
-        found = [f for f, chosen in zip(self.finding, rows.tolist(), strict=True) if chosen]
-        return Candidates(*(a[rows] for a in arrays), self.own[rows], tuple(found))
+        return Candidates(
+            self.matrix[rows],
+            self.trace[rows],
+            self.origin[rows],
+            self.program[rows],
+            self.kind[rows],
+            self.share[rows],
+            self.own[rows],
+            tuple(f for f, chosen in zip(self.finding, rows.tolist(), strict=True) if chosen),
+        )
 
 
 # -- reading ---------------------------------------------------------------------------------------

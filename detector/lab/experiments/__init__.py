@@ -6,7 +6,6 @@ lines to print; as an ``Outcome`` these carry what the run's record keeps.
 """
 
 from detector.lab.experiments.flagger import FlaggerExperiment
-from detector.lab.experiments.judge import JudgeExperiment
 from detector.lab.experiments.record import Outcome
 from detector.lab.experiments.sweep import SweepExperiment
 from detector.lab.experiments.tables import PARTS, provenance, table
@@ -14,7 +13,6 @@ from detector.lab.experiments.tables import PARTS, provenance, table
 __all__ = [
     "PARTS",
     "FlaggerExperiment",
-    "JudgeExperiment",
     "Outcome",
     "SweepExperiment",
     "provenance",
