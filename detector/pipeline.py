@@ -14,7 +14,7 @@ from detector.evidence import gather
 from detector.findings import USUAL, Case, Settings, findings_of, place_of
 from detector.flagger import Flagger, Scores
 from detector.intervals import Intervals
-from detector.judge import Judge
+from detector.judge import Answers, Judge
 from detector.ledger import Ledger
 from detector.region import Region, merge
 from detector.report import (
@@ -63,7 +63,7 @@ def detect(
         found = candidates.find(signals, times, _edges(judged), blind)
         flagged = merge(windows, scores, flagger, matrix, activity.busy)
     own = {c.pattern.id: place_of(c, judged, windows, scores) for c in found.found}
-    cases, judge_warnings = _judge(activity, judged, [*own.values()], flagged, judge, settings)
+    cases, answers = _judge(activity, judged, [*own.values()], flagged, judge, settings)
     places = dict(zip(own, cases, strict=False))
     sure, leads = findings_of(
         found.found,
@@ -87,7 +87,8 @@ def detect(
         findings=sure,
         leads=leads,
         not_checked=tuple(NotChecked(p, because) for p, because in blind.items()),
-        warnings=(*guards.warnings(activity, judged), *judge_warnings),
+        judging=answers.judging,
+        warnings=(*guards.warnings(activity, judged), *answers.warnings),
     )
 
 
@@ -104,14 +105,17 @@ def _judge(
     flagged: Sequence[Region],
     judge: Judge,
     settings: Settings,
-) -> tuple[list[Case], tuple[str, ...]]:
+) -> tuple[list[Case], Answers]:
     """Verdicts on the candidates' own places, then on the weightiest of the flagged regions."""
     order = sorted(flagged, key=lambda region: -region.score * region.dur)
     places = [*own, *order[: max(settings.max_regions - len(own), 0)]]
     evidence = [gather(activity, judged, region) for region in places]
     answers = judge.judge(evidence)
-    cases = map(Case, places, evidence, answers.verdicts)
-    return list(cases), answers.warnings
+    cases = [
+        Case(place, one, verdict, judge.name)
+        for place, one, verdict in zip(places, evidence, answers.verdicts, strict=True)
+    ]
+    return cases, answers
 
 
 # -- the rest of the report ------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """A judge on a local causal language model: it scores every allowed id as the answer.
 
 Scoring needs no parsing and cannot leave the taxonomy. The words for the user come from the
-taxonomy, or from the model too with ``generate``, and then only where they invent no number.
+taxonomy, or from the model too with ``generate``, and then only what the evidence holds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from detector.errors import JudgeError
 from detector.evidence import Evidence, words
-from detector.judge import Answers, Verdict, feedback, rounds, schema
+from detector.judge import Answers, Verdict, feedback, schema
+from detector.judge.grounding import grounded
 from detector.taxonomy import IDS, NONE, UNCLEAR
 
 MOST_CANDIDATES: Final = 5
@@ -159,9 +160,8 @@ class TransformersJudge:
             )
         text = self._tokenizer.decode(made[0, len(prompt) :], skip_special_tokens=True)
         text = words.bounded(text, schema.EXPLANATION_CHARS)
-        if not text or rounds.unsupported(text, evidence):
-            return verdict
-        return dataclasses.replace(verdict, explanation=text)
+        held = grounded(text, evidence, verdict.pattern).text
+        return dataclasses.replace(verdict, explanation=held) if held else verdict
 
 
 def _chat(tokenizer: Any, system: str, user: str) -> str:
