@@ -94,12 +94,16 @@ _SAME: Final = {
 
 @dataclass(frozen=True)
 class Fact:
-    """A number of the evidence. ``words`` are those of its label; of a named event ``name``."""
+    """A number of the evidence. ``words`` are those of its label; of a named event ``name``.
+
+    ``baseline``: it is of the rest of the trace.
+    """
 
     value: float
     dimension: Dimension
     words: frozenset[str]
     name: str = ""
+    baseline: bool = False
 
 
 def facts_of(evidence: Evidence) -> tuple[Fact, ...]:
@@ -133,10 +137,11 @@ def _stem(word: str) -> str:
 def _of_rows(rows: Iterable[EvidenceRow]) -> Iterator[Fact]:
     for row in rows:
         label = stems(row.label)
-        for value in (row.value, row.rest):
-            if value is not None:
-                scale = 100 if row.unit == "share" else 1
-                yield Fact(value * scale, _DIMENSION[row.unit], label)
+        scale = 100 if row.unit == "share" else 1
+        dimension = _DIMENSION[row.unit]
+        yield Fact(row.value * scale, dimension, label)
+        if row.rest is not None:
+            yield Fact(row.rest * scale, dimension, label, baseline=True)
 
 
 def _of_item(item: Item) -> Iterator[Fact]:
@@ -146,7 +151,7 @@ def _of_item(item: Item) -> Iterator[Fact]:
     yield Fact(item.total_us, "us", words, name)
     yield Fact(item.mean_us, "us", words, name)
     if item.rest is not None:
-        yield Fact(100 * item.rest, "percent", words, name)
+        yield Fact(100 * item.rest, "percent", words, name, baseline=True)
     if item.mb:
         yield Fact(item.mb * 1e6, "bytes", words, name)
         yield Fact(1e3 * item.mb / max(item.total_us, 1e-9), "rate", words, name)
@@ -177,4 +182,6 @@ def _of_text(text: str) -> Iterator[Fact]:
         words = stems(line)
         for match in NUMBER.finditer(line):
             dimension, scale = dimension_of(match["unit"])
-            yield Fact(float(match["number"].replace(",", "")) * scale, dimension, words)
+            value = float(match["number"].replace(",", "")) * scale
+            yield Fact(value, dimension, words)
+            yield Fact(value, dimension, words, baseline=True)  # a line does not say which

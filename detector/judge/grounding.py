@@ -9,7 +9,6 @@ commands never stay.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
@@ -33,9 +32,15 @@ _SHELL: Final = re.compile(
     r"|\|\s*(?:ba|z)?sh\b|\$\(|&&|;\s*rm\b|>\s*/|\brm\s+-|os\.system|subprocess\."
     r"|\b(?:curl|wget|sudo)\b"
 )
+_DIGIT: Final = re.compile(r"\d+")
 _FREE: Final = frozenset({"0", "1", "2"})  # "one of 2 streams" counts nothing
-_LEAST_SHARED: Final = 0.4  # of a label's words beside its number
-_LIKE_BEST: Final = 0.8  # of what the best label of the sentence shares, where none shares much
+_LIKE_BEST: Final = 0.85  # of what the best label beside a number shares with the words there
+_QUOTED_LABEL: Final = 0.5  # a label of which so much stands there is meant
+_MANY_WORDS: Final = 3  # of a label: enough to tell it from the others
+_BASELINE: Final = re.compile(
+    r"(?i)\b(?:baseline|rest|against|elsewhere|compared|versus|vs|than|outside|otherwise|instead)\b|\["
+)
+_CLAUSE: Final = re.compile(r"[,;()]")
 
 _FILE: Final = re.compile(
     r"(?<![\w/\\])[\w./\\~:-]*?(?P<name>[\w-]+\.(?:py|pyx|cpp|cc|cu|cuh|c|h|ipynb|yaml|json|so))"
@@ -164,55 +169,85 @@ def _holds(
     if not lines_hold or not _events_seen(sentence, evidence, names.pattern, advice):
         return False
     rest, names_hold = names.without(rest, advice=advice)
-    return names_hold and all(_number_holds(part, sentence, facts, names) for part in _parts(rest))
+    return names_hold and _numbers_hold(sentence, rest, facts, names)
 
 
 # -- numbers ---------------------------------------------------------------------------------------
 
 
-def _parts(text: str) -> Iterator[str]:
-    """The parts of a sentence whose numbers belong to the words beside them."""
-    yield from re.split(r";", text)
+def _numbers_hold(sentence: str, rest: str, facts: tuple[Fact, ...], names: _Names) -> bool:
+    """Whether each number stands beside its label. ``rest`` is the sentence without its names;
+    the parts between semicolons speak of one thing each."""
+    parts, whole = rest.split(";"), sentence.split(";")
+    if len(parts) != len(whole):
+        whole = [sentence] * len(parts)
+    return all(_part_holds(*pair, facts, names) for pair in zip(parts, whole, strict=True))
 
 
-def _number_holds(part: str, sentence: str, facts: tuple[Fact, ...], names: _Names) -> bool:
-    numbers = list(NUMBER.finditer(part))
-    if not numbers:
+def _part_holds(part: str, whole: str, facts: tuple[Fact, ...], names: _Names) -> bool:
+    found = list(NUMBER.finditer(part))
+    if not found:
         return True
-    words = stems(part)
-    named = [name for name in names.items if name in sentence]
-    return all(_one_number(n, words, named, facts, names) for n in numbers)
+    words, named, end = stems(whole), _longest_names(whole, names), 0
+    ends = [*(n.start() for n in found[1:]), len(part)]
+    for match, until in zip(found, ends, strict=True):
+        before, after = part[end : match.start()], _CLAUSE.split(part[match.end() : until])[0]
+        cues = _Cues(bool(_BASELINE.search(before)), bool(_BASELINE.search(after)))
+        if not _one_number(match, words, named, cues, facts, names):
+            return False
+        end = match.end()
+    return True
+
+
+def _longest_names(text: str, names: _Names) -> tuple[str, ...]:
+    """The events that a text names; not those whose name is a part of another's there."""
+    found = [name for name in names.items if name in text]
+    return tuple(n for n in found if not any(n != other and n in other for other in found))
+
+
+@dataclass(frozen=True)
+class _Cues:
+    """Whether the words before or after a number say that it is of the rest of the trace."""
+
+    before: bool
+    after: bool
+
+    def allow(self, fact: Fact) -> bool:
+        return fact.baseline == self.before or (fact.baseline and self.after)
 
 
 def _one_number(
     match: re.Match[str],
     words: frozenset[str],
-    named: list[str],
+    named: tuple[str, ...],
+    cues: _Cues,
     facts: tuple[Fact, ...],
     names: _Names,
 ) -> bool:
     number, unit = match["number"], match["unit"]
-    if unit is None and (number in _FREE or number in names.own_numbers):
+    if unit is None and number in names.own_numbers:
         return True
     dimension, scale = dimension_of(unit)
     mine = [fact for fact in facts if fact.dimension == dimension]
     shared = [_shared(fact, words, named) for fact in mine]
     best = max(shared, default=0.0)
-    least = min(_LEAST_SHARED, _LIKE_BEST * best)
+    if unit is None and number in _FREE and best < _QUOTED_LABEL:
+        return True
     return any(
-        s >= least and s > 0 and _rounds_to(number, scale, fact.value)
-        for s, fact in zip(shared, mine, strict=True)
+        s >= _LIKE_BEST * best and s > 0 and cues.allow(f) and _rounds_to(number, scale, f.value)
+        for s, f in zip(shared, mine, strict=True)
     )
 
 
-def _shared(fact: Fact, words: frozenset[str], named: list[str]) -> float:
-    """How much of a fact's label stands beside the number, in [0, 1]."""
+def _shared(fact: Fact, words: frozenset[str], named: tuple[str, ...]) -> float:
+    """How well a fact's label fits the words beside a number, in [0, 1]: how much of the label is
+    there, and how many words that is."""
     if fact.name and fact.name in named:
         return 1.0
-    if not fact.words:
+    common = len(fact.words & words)
+    if not common or fact.name:
         return 0.0
-    part = len(fact.words & words) / len(fact.words)
-    return part * (0.5 if fact.name else 1.0)
+    return common / len(fact.words) * min(1.0, common / _MANY_WORDS) ** 0.5
 
 
 def _rounds_to(number: str, scale: float, value: float) -> bool:
@@ -239,6 +274,7 @@ class _Names:
         self.tokens = frozenset(_TOKEN.findall(text)) | frozenset(
             piece for token in _TOKEN.findall(text) for piece in re.split(r"::|\.", token)
         )
+        self.counted = tuple(row.label for row in evidence.rows if _DIGIT.search(row.label))
         own = _own(pattern)
         self.own_sentences, self.own_tokens, self.own_numbers = own
 
@@ -248,6 +284,8 @@ class _Names:
             quoted = next(part for part in match.groups() if part is not None)
             if not self._quoted_known(quoted, advice=advice):
                 return sentence, False
+        for label in self.counted:  # "kernels under 10 µs": that number claims nothing
+            sentence = sentence.replace(label, _DIGIT.sub("", label))
         for name in sorted(self.items, key=len, reverse=True):
             sentence = sentence.replace(name, " ")
         if advice:
