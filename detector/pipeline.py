@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,10 +12,12 @@ from detector import __version__, analyzable, candidates, features, guards, ledg
 from detector.activity import Activity
 from detector.candidates import Candidates
 from detector.evidence import gather
+from detector.evidence.context import Contexts
+from detector.evidence.views import Views
 from detector.findings import USUAL, Case, Settings, findings_of, place_of
 from detector.flagger import Flagger, Scores
 from detector.intervals import Intervals
-from detector.judge import Answers, Judge
+from detector.judge import Answers, AskingJudge, Judge
 from detector.ledger import Ledger
 from detector.region import Region, merge
 from detector.report import (
@@ -63,7 +66,8 @@ def detect(
         found = candidates.find(signals, times, _edges(judged), blind)
         flagged = merge(windows, scores, flagger, matrix, activity.busy)
     own = {c.pattern.id: place_of(c, judged, windows, scores) for c in found.found}
-    cases, answers = _judge(activity, judged, [*own.values()], flagged, judge, settings)
+    contexts = Contexts(signals, times, found)
+    cases, answers = _judge(activity, judged, contexts, [*own.values()], flagged, judge, settings)
     places = dict(zip(own, cases, strict=False))
     sure, leads = findings_of(
         found.found,
@@ -101,6 +105,7 @@ def _edges(judged: Judged) -> Int64 | None:
 def _judge(
     activity: Activity,
     judged: Judged,
+    contexts: Contexts,
     own: Sequence[Region],
     flagged: Sequence[Region],
     judge: Judge,
@@ -109,8 +114,14 @@ def _judge(
     """Verdicts on the candidates' own places, then on the weightiest of the flagged regions."""
     order = sorted(flagged, key=lambda region: -region.score * region.dur)
     places = [*own, *order[: max(settings.max_regions - len(own), 0)]]
-    evidence = [gather(activity, judged, region) for region in places]
-    answers = judge.judge(evidence)
+    evidence = [
+        replace(gather(activity, judged, region), context=contexts.of(region)) for region in places
+    ]
+    if isinstance(judge, AskingJudge):
+        views = Views(contexts)
+        answers = judge.judge_with_views(evidence, lambda one, view: views.text(one.region, view))
+    else:
+        answers = judge.judge(evidence)
     cases = [
         Case(place, one, verdict, judge.name)
         for place, one, verdict in zip(places, evidence, answers.verdicts, strict=True)

@@ -62,8 +62,9 @@ _STOP: Final = frozenset(
 _SAME: Final = {
     "device": "gpu",
     "cpu": "host",
-    "waits": "wait",
-    "waiting": "wait",
+    "waits": "sync",
+    "waiting": "sync",
+    "wait": "sync",
     "synchronises": "sync",
     "synchronising": "sync",
     "synchronizes": "sync",

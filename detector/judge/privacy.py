@@ -54,7 +54,8 @@ _RULES: Final[tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]
     (re.compile(r"(?i)\b(?:fe80|f[cd][0-9a-f]{2}|2[0-9a-f]{3}):[0-9a-f:]+(?![\w:])"), GONE),
     (re.compile(r"\bip-\d{1,3}(?:-\d{1,3}){3}\b"), GONE),
     (re.compile(rf"(?i)\b(?:[a-z0-9_-]+\.)+(?:{_HOST_END})\b(?!\()"), GONE),
-    (re.compile(r"(?i)\b(?:user(?:name)?|host(?:name)?)\s*[=:]\s*[\w.-]+"), GONE),
+    (re.compile(r"(?i)\b(?:user|host|username|hostname)=[\w.-]+"), GONE),
+    (re.compile(r"(?i)\b(?:username|hostname)\s*:\s*[\w.-]+"), GONE),
 )
 
 _ROLES: Final = (

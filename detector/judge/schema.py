@@ -16,6 +16,7 @@ EXPLANATION_CHARS: Final = 1_200
 FIX_CHARS: Final = 800
 MOST_CLAIMS: Final = 6
 MOST_PATTERNS: Final = 5
+_AROUND: Final = 60  # tokens of the fence and of what the flagger suspects
 
 _RULES: Final = f"""You diagnose performance problems in PyTorch profiler traces.
 You are given the evidence for one suspicious region of a trace: numbers for the region and, in
@@ -95,7 +96,7 @@ def user_prompt(evidence: Evidence, budget_tokens: int) -> str:
     hint = (
         f"\nA statistical model suspects, with no claim to be right: {guesses}." if guesses else ""
     )
-    return f"{fenced(evidence.text(budget_tokens))}{hint}"
+    return f"{fenced(evidence.text(budget_tokens - _AROUND))}{hint}"
 
 
 def fenced(text: str) -> str:

@@ -104,7 +104,10 @@ def test_generated_words_are_shown_only_if_they_hold(folder: Path, monkeypatch):
     judge = TransformersJudge(str(folder), budget_tokens=BUDGET, generate=True, max_tokens=8)
     evidence = readback()
     before = feedback.verdict(evidence, "sync-scalar-readback", 0.5, ())
-    for said, kept in (("It waits 33.0% of the time.", True), ("It wastes 8765.4 µs.", False)):
+    for said, kept in (
+        ("The host waits 33.0% of the time.", True),
+        ("It wastes 8765.4 µs.", False),
+    ):
         monkeypatch.setattr(judge._tokenizer, "decode", lambda *_, s=said, **__: s)
         verdict = judge._reworded(evidence, before)
         assert (verdict.explanation == said) is kept
