@@ -49,6 +49,7 @@ _RULES: Final[tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]
         re.compile(rf"(?:~|\.\.?|(?<![\w.\])…]))/(?:{_SEGMENT}/)*{_SEGMENT}/?"),
         lambda m: _last(m[0]),
     ),
+    (re.compile(rf"{GONE}[\\/]({_SEGMENT})"), lambda m: _last(m[0])),
     (re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b"), GONE),
     (re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{1,4}:){3,7}(?::?[0-9a-fA-F]{1,4})+(?![\w:])"), GONE),
     (re.compile(r"(?i)\b(?:fe80|f[cd][0-9a-f]{2}|2[0-9a-f]{3}):[0-9a-f:]+(?![\w:])"), GONE),
