@@ -64,7 +64,7 @@ class OpenAIJudge:
         breaker_rest_s: float = REST_S,
         max_tokens: int = 2_000,
         budget_tokens: int = 1_500,
-        trace_tokens: int = 400_000,
+        trace_tokens: int = 1_000_000,
         views: int = rounds.MOST_VIEWS,
         effort: str = "",
         concurrency: int = 4,

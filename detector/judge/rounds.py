@@ -42,7 +42,7 @@ class Limits:
     for a trace; ``views``: how many views may be asked for in one region."""
 
     evidence: int = 1_500
-    trace: int = 400_000
+    trace: int = 1_000_000
     views: int = MOST_VIEWS
 
 
