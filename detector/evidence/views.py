@@ -51,7 +51,8 @@ class Views:
 
     def text(self, region: Region, view: str) -> str:
         """A view by its name, at most ``MOST_TOKENS`` long. Raises KeyError for another name."""
-        lines, left = [], MOST_TOKENS
+        lines: list[str] = []
+        left = MOST_TOKENS
         for line in islice(self._made[view](region), 60):
             left -= words.tokens(line + "\n")
             if left < 0:
@@ -94,7 +95,8 @@ class Views:
 
     def _stack(self, region: Region) -> Iterator[str]:
         for row in self._longest(self.c.ops_in(region), 3).tolist():
-            path, at = [], row
+            path: list[str] = []
+            at = row
             while at >= 0 and len(path) < 12:
                 path.append(words.frame(self.trace.names[self.trace.name[at]]))
                 at = int(self.trace.parent[at])

@@ -8,6 +8,7 @@ commands never stay.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -96,7 +97,8 @@ def ground(verdict: Verdict, evidence: Evidence) -> tuple[Verdict, int]:
     """A verdict whose words hold, and how much was struck. A text of which nothing is left becomes
     the project's own; a pattern whose main fact is absent is named no longer."""
     facts = facts_of(evidence)
-    kept, struck = [], 0
+    kept: list[Named] = []
+    struck = 0
     for one in verdict.named:
         if not _main_fact(one.pattern, evidence):
             struck += 1
@@ -146,7 +148,8 @@ def grounded(
     """The sentences of ``text`` that hold. In ``advice`` a setting may be given any number."""
     known = facts_of(evidence) if facts is None else facts
     names = _Names(evidence, pattern)
-    kept, struck = [], []
+    kept: list[str] = []
+    struck: list[str] = []
     for sentence in filter(None, map(str.strip, _SENTENCE.split(text))):
         holds = _holds(sentence, evidence, known, names, advice=advice)
         (kept if holds else struck).append(sentence)
@@ -247,7 +250,7 @@ def _shared(fact: Fact, words: frozenset[str], named: tuple[str, ...]) -> float:
     common = len(fact.words & words)
     if not common or fact.name:
         return 0.0
-    return common / len(fact.words) * min(1.0, common / _MANY_WORDS) ** 0.5
+    return common / len(fact.words) * math.sqrt(min(1.0, common / _MANY_WORDS))
 
 
 def _rounds_to(number: str, scale: float, value: float) -> bool:
