@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Final
@@ -13,18 +12,14 @@ from detector.candidates import Candidates
 from detector.evidence import words
 from detector.evidence.sheet import Context, EvidenceRow
 from detector.ledger import BY_ID, Ledger
-from detector.patterns import capability
+from detector.patterns import capability, circumstances_of
 from detector.region import Region
 from detector.signals import Signals
-from detector.trace import NS_PER_US, Cat, Int64
+from detector.trace import NS_PER_US, Int64
 
 MOST_SHAPES: Final = 5
 MOST_SAVINGS: Final = 8
 _LEAST_CAUSE: Final = 0.005  # of the region: less is not told
-_MODULE: Final = re.compile(r"^nn\.Module: (\w+)")
-_OPTIMIZER: Final = re.compile(r"^Optimizer\.step#(\w+)")
-_FSDP: Final = re.compile(r"^FSDP|FullyShardedDataParallel|fully_shard")
-_DDP: Final = re.compile(r"^DistributedDataParallel\.forward|DDP")
 _GIGA: Final = 1e9
 # GB/s that the memory of a device reaches by its data sheet, by a piece of its name.
 _BANDWIDTH: Final = {
@@ -64,7 +59,7 @@ class Contexts:
 
     def of(self, region: Region) -> Context:
         """The context of one region."""
-        notes = (*self._of_trace, *self._shapes(region), *self._modules(region))
+        notes = (*self._of_trace, *self._shapes(region))
         return Context(notes, (*self._causes(region), *self._savings))
 
     # -- the trace -----------------------------------------------------------------------------
@@ -100,38 +95,20 @@ class Contexts:
 
     def _program(self) -> str:
         """Training or inference, optimizer, parallelism, compiled or eager."""
-        a = self.a
-        trains = len(a.host("backward")) > 0 or len(a.host("optimizer_step")) > 0
-        parts = ["training" if trains else "no backward pass seen (inference)"]
-        optimizers = self._matching(_OPTIMIZER)
-        if optimizers:
-            kind = "foreach or fused" if len(a.ops("foreach")) else "a kernel for each parameter"
-            parts.append(f"optimizer {', '.join(optimizers)}, {kind}")
-        if self._matching(_FSDP):
-            parts.append("FSDP")
-        elif self._matching(_DDP):
-            parts.append("DDP")
+        seen = circumstances_of(self.s)
+        parts = [seen.use or ""]
+        if seen.optimizers:
+            parts.append(f"optimizer {', '.join(seen.optimizers)} ({seen.style})")
+        parts += sorted(name.upper() for name in seen.parallelism)
         info = self.trace.metadata.get("distributedInfo")
         if isinstance(info, Mapping) and isinstance(info.get("world_size"), int):
             parts.append(f"{info['world_size']} ranks")
-        compiled = len(a.host("compiled_region")) > 0
-        parts.append("compiled (torch.compile)" if compiled else "eager")
-        absent = [
-            what
-            for what, there in (
-                ("shapes", self.trace.has_shapes),
-                ("stacks", self.trace.has_stacks),
-            )
-            if not there
-        ]
-        parts += [f"recorded without {' and '.join(absent)}"] if absent else []
-        return f"Program: {'; '.join(parts)}"
-
-    def _matching(self, pattern: re.Pattern[str]) -> list[str]:
-        rows = self.trace.rows(Cat.USER_ANNOTATION, Cat.CPU_OP)
-        names = (self.trace.names[i] for i in np.unique(self.trace.name[rows]).tolist())
-        found = (pattern.search(name) for name in names)
-        return list(dict.fromkeys(m[m.lastindex or 0] for m in found if m))[:3]
+        parts.append("compiled" if seen.compiled else "eager")
+        parts.append("CUDA graphs" if seen.graphs else "")
+        recorded = (("shapes", self.trace.has_shapes), ("stacks", self.trace.has_stacks))
+        absent = [what for what, there in recorded if not there]
+        parts.append(f"recorded without {' and '.join(absent)}" if absent else "")
+        return f"Program: {'; '.join(part for part in parts if part)}"
 
     @cached_property
     def _savings(self) -> tuple[EvidenceRow, ...]:
@@ -189,20 +166,6 @@ class Contexts:
         start = self.trace.start[self.a.top_ops]
         first, last = np.searchsorted(start, (region.start, region.end))
         return np.asarray(self.a.top_ops[first:last], np.int64)
-
-    def _modules(self, region: Region) -> Iterator[str]:
-        """The module around the region's longest op, where modules were recorded."""
-        rows = self.ops_in(region)
-        if not len(rows):
-            return
-        row = int(rows[np.argmax(self.trace.dur[rows])])
-        path: list[str] = []
-        while row >= 0 and len(path) < 8:
-            if match := _MODULE.match(self.trace.names[self.trace.name[row]]):
-                path.append(words.plain(match[1]))
-            row = int(self.trace.parent[row])
-        if path:
-            yield f"Modules around its longest op: {words.quoted(' > '.join(reversed(path)))}"
 
 
 def _units(vendor: str, level: float) -> str:

@@ -102,6 +102,9 @@ def _context_lines(evidence: Evidence) -> Iterator[_Line]:
     """Device, program, shapes; the time by cause and what repairs save."""
     for rank, note in enumerate(evidence.context.notes, 1):
         yield _Line(0, 0.3 * rank, note)
+    if evidence.modules:
+        path = words.quoted(" > ".join(evidence.modules))
+        yield _Line(0, 1.0, f"Module with most of the time: {path}")
     causes = [row for row in evidence.context.rows if row.key.startswith("time_")]
     savings = [row for row in evidence.context.rows if row.key.startswith("saves_")]
     shares = {row.key: row for row in evidence.context.rows if row.key.startswith("saved_")}

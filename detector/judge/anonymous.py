@@ -60,6 +60,8 @@ class Codes:
                 )
                 for line in evidence.where
             ),
+            modules=tuple(self._code.get(name, name) for name in evidence.modules),
+            occurring={p: self._item(item) for p, item in evidence.occurring.items()},
             context=replace(
                 context,
                 notes=tuple(map(self.coded, context.notes)),
@@ -100,7 +102,9 @@ def _names(evidence: Evidence) -> Iterator[tuple[str, str]]:
         yield "file", line.file
         if line.function:
             yield "function", line.function
-    for item in evidence.items:
+    for name in evidence.modules:
+        yield "name", name
+    for item in (*evidence.items, *evidence.occurring.values()):
         yield from _of_item(item)
 
 

@@ -110,7 +110,7 @@ class Fact:
 def facts_of(evidence: Evidence) -> tuple[Fact, ...]:
     """All that the evidence of a region holds."""
     found = [*_of_rows(evidence.rows), *_of_rows(evidence.context.rows), *_of_place(evidence)]
-    for item in evidence.items:
+    for item in (*evidence.items, *evidence.occurring.values()):
         found += _of_item(item)
     return (*found, *_of_where(evidence), *_of_text(evidence.context.text))
 

@@ -18,7 +18,8 @@ from detector.evidence import Evidence
 from detector.judge import Named, Verdict, feedback
 from detector.judge.apis import NAMES
 from detector.judge.facts import NUMBER, Fact, dimension_of, facts_of, stems
-from detector.taxonomy import BY_ID, NONE, PATTERNS, UNCLEAR
+from detector.patterns import BY_ID, PATTERNS
+from detector.taxonomy import NONE, UNCLEAR
 
 _SENTENCE: Final = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9\"'`(])|\n+")
 _LINK: Final = re.compile(
@@ -61,26 +62,12 @@ _CODE: Final = re.compile(
 _ASSIGNED: Final = re.compile(r"([A-Za-z_][\w.]*)\s*=\s*[\w.\"'-]+")
 _TOKEN: Final = re.compile(r"[A-Za-z_][\w]*(?:(?:::|\.)[A-Za-z_]\w*)*")
 
-# Facts without which a pattern is no finding: at least one of them is above zero.
-MAIN: Final[dict[str, tuple[str, ...]]] = {
-    "host-gc-pause": ("gc",),
-    "compile-recompile": ("compiling", "compile_events"),
-    "compile-graph-break": ("compiled_regions", "compile_events"),
-    "input-dataloader-sync": ("loader", "loader_calls", "loader_sync"),
-    "input-dataloader-starved": ("loader", "loader_calls", "loader_workers"),
-    "input-pageable-copy": ("h2d_pageable", "h2d"),
-    "input-tiny-copies": ("h2d",),
-    "input-copy-not-overlapped": ("h2d",),
-    "comm-exposed": ("collectives", "collective_ops", "comm"),
-    "comm-small-collectives": ("collectives", "collective_ops"),
-    "comm-straggler": ("collectives", "collective_ops", "comm"),
-}
+# What is said to have happened, and the measures of which one must be above zero.
 _SAID: Final = (
-    (re.compile(r"(?i)\bgarbage|\bgc\b"), ("gc",), "host-gc-pause"),
+    (re.compile(r"(?i)\bgarbage|\bgc\b"), ("gc",)),
     (
         re.compile(r"(?i)\brecompil|\bcompil(?:es|ed|ing|ation) (?:takes|runs|happens|during)"),
         ("compiling", "compile_events", "compiled_regions"),
-        "compile-recompile",
     ),
 )
 
@@ -133,8 +120,9 @@ def _ground_one(one: Named, evidence: Evidence, facts: tuple[Fact, ...]) -> tupl
 
 
 def _main_fact(pattern: str, evidence: Evidence) -> bool:
-    keys = MAIN.get(pattern)
-    return keys is None or any(row.value > 0 for row in evidence.rows if row.key in keys)
+    """Whether the most telling measure of a pattern is above zero, here or in the rest."""
+    row = evidence.row(BY_ID[pattern].facts[0]) if pattern in BY_ID else None
+    return row is None or row.value > 0 or (row.rest or 0.0) > 0
 
 
 def grounded(
@@ -169,7 +157,7 @@ def _holds(
     if _LINK.search(sentence) or _SHELL.search(sentence):
         return False
     rest, lines_hold = _without_lines(sentence, evidence)
-    if not lines_hold or not _events_seen(sentence, evidence, names.pattern, advice):
+    if not lines_hold or not _events_seen(sentence, evidence, advice):
         return False
     rest, names_hold = names.without(rest, advice=advice)
     return names_hold and _numbers_hold(sentence, rest, facts, names)
@@ -269,10 +257,12 @@ class _Names:
 
     def __init__(self, evidence: Evidence, pattern: str) -> None:
         self.pattern = pattern
-        self.items = tuple(item.name for item in evidence.items)
+        events = (*evidence.items, *evidence.occurring.values())
+        self.items = tuple(dict.fromkeys(item.name for item in events))
         where = (f"{w.file} {w.function}" for w in evidence.where)
         labels = (row.label for row in evidence.rows)
-        text = "\n".join((*self.items, *where, evidence.context.text, *labels))
+        shown = (*evidence.modules, evidence.context.text)
+        text = "\n".join((*self.items, *where, *shown, *labels))
         self.text = text
         self.tokens = frozenset(_TOKEN.findall(text)) | frozenset(
             piece for token in _TOKEN.findall(text) for piece in re.split(r"::|\.", token)
@@ -332,11 +322,12 @@ IDS: Final = frozenset(BY_ID)
 @lru_cache(maxsize=64)
 def _own(pattern: str) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
     """The taxonomy's sentences, its names, and the numbers of this pattern's texts."""
-    everything = "\n".join(f"{p.what}\n{p.look}\n{p.fix}\n{p.code}\n{p.title}" for p in PATTERNS)
+    advised = [f"{a.text}\n{a.code}" for p in PATTERNS for a in p.advice]
+    everything = "\n".join((*advised, *(f"{p.what}\n{p.look}\n{p.title}" for p in PATTERNS)))
     tokens = frozenset(_TOKEN.findall(everything))
     pieces = frozenset(piece for token in tokens for piece in re.split(r"::|\.", token))
     row = BY_ID.get(pattern)
-    texts = (row.what, row.fix, row.look) if row else ()
+    texts = (row.what, row.look, *(a.text for a in row.advice)) if row else ()
     sentences = frozenset(s for text in texts for s in map(str.strip, _SENTENCE.split(text)) if s)
     numbers = frozenset(m["number"] for text in texts for m in NUMBER.finditer(text))
     return sentences, tokens | pieces, numbers
@@ -364,12 +355,12 @@ def _without_lines(sentence: str, evidence: Evidence) -> tuple[str, bool]:
     return _LINE.sub(" ", _FILE.sub(" ", sentence)), True
 
 
-def _events_seen(sentence: str, evidence: Evidence, pattern: str, advice: bool) -> bool:
+def _events_seen(sentence: str, evidence: Evidence, advice: bool) -> bool:
     """Whether what the sentence says happened is in the trace at all."""
     if advice:
         return True
-    for said, keys, own in _SAID:
+    for said, keys in _SAID:
         seen = any(row.value > 0 or (row.rest or 0) > 0 for row in evidence.rows if row.key in keys)
-        if pattern != own and said.search(sentence) and not seen:
+        if said.search(sentence) and not seen:
             return False
     return True

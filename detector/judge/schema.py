@@ -10,7 +10,8 @@ from typing import Final
 from detector.evidence import Evidence
 from detector.evidence.views import VIEWS
 from detector.judge import privacy
-from detector.taxonomy import IDS, NONE, PATTERNS, UNCLEAR
+from detector.patterns import IDS, PATTERNS
+from detector.taxonomy import NONE, UNCLEAR
 
 EXPLANATION_CHARS: Final = 1_200
 FIX_CHARS: Final = 800

@@ -17,7 +17,8 @@ from detector.errors import JudgeError
 from detector.evidence import Evidence, words
 from detector.judge import Answers, Verdict, feedback, schema
 from detector.judge.grounding import grounded
-from detector.taxonomy import IDS, NONE, UNCLEAR
+from detector.patterns import IDS
+from detector.taxonomy import NONE, UNCLEAR
 
 MOST_CANDIDATES: Final = 5
 AT_ONCE: Final = 16  # ids scored in one batch

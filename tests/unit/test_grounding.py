@@ -9,7 +9,7 @@ import pytest
 from detector.evidence import Context
 from detector.judge import Named, Verdict, feedback
 from detector.judge.grounding import ground, grounded
-from detector.taxonomy import IDS
+from detector.patterns import IDS
 from scripts.grounding_rates import measure
 from tests.judging import evidence_of, loader, loader_trace, readback, readback_trace
 

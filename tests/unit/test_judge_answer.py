@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from detector.evidence.views import VIEWS
 from detector.judge import feedback, schema
 from detector.judge.answer import InvalidAnswerError, parse
-from detector.taxonomy import IDS, PATTERNS
+from detector.patterns import BY_ID, IDS, PATTERNS
 from tests.bad_servers import ITEM
 from tests.bad_servers import answer as text_of
 from tests.judging import loader, readback
@@ -156,7 +156,8 @@ def test_evidence_is_fenced_data():
 
 @pytest.mark.parametrize("pattern", IDS)
 def test_every_pattern_has_facts_that_exist(pattern: str):
-    keys, _ = feedback.FACTS[pattern]
+    keys = BY_ID[pattern].facts
+    assert keys
     assert all(readback().row(key).key == key for key in keys)
     verdict = feedback.verdict(readback(), pattern, 0.5, ((pattern, 0.5),))
     assert verdict.explanation
