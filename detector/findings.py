@@ -166,7 +166,7 @@ def _finding(
         evidence=_evidence(shown, spans, beside, settings, in_words),
         explanation=_explanation(pattern.id, shown),
         claims=_claims(pattern.id, shown),
-        judged_by=_judged_by(shown),
+        judged_by=_judged_by(pattern.id, shown),
         fix=_fix(pattern.id, shown),
         candidates=_considered(shown),
     )
@@ -221,9 +221,11 @@ def _claims(pattern: str, shown: Case | None) -> tuple[Claim, ...]:
     return tuple(Claim(*claim) for claim in named.claims) if named is not None else ()
 
 
-def _judged_by(shown: Case | None) -> str:
+def _judged_by(pattern: str, shown: Case | None) -> str:
     if shown is None:
         return ""
+    if pattern in shown.verdict.unconfirmed:
+        return f"embedded, not confirmed by {shown.judge}"
     reason = shown.verdict.fallback
     return f"embedded, in place of {shown.judge}: {reason}" if reason else shown.judge
 

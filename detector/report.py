@@ -317,8 +317,8 @@ class Finding:
     claims: tuple[Claim, ...] = ()
     """The measures that the explanation rests on, with their values in the evidence."""
     judged_by: str = ""
-    """The judge whose verdict this is, and why the embedded judge's stands in for another. Empty
-    where no judge was asked about the place."""
+    """The judge whose verdict this is; why the embedded judge's stands in for another's, or that
+    the other does not confirm it. Empty where no judge was asked about the place."""
     fix: Fix = field(default_factory=Fix)
     """What to change, and where."""
     candidates: tuple[Candidate, ...] = ()

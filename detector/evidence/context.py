@@ -96,7 +96,7 @@ class Contexts:
     def _program(self) -> str:
         """Training or inference, optimizer, parallelism, compiled or eager."""
         seen = circumstances_of(self.s)
-        parts = [seen.use or ""]
+        parts: list[str] = [seen.use or ""]
         if seen.optimizers:
             parts.append(f"optimizer {', '.join(seen.optimizers)} ({seen.style})")
         parts += sorted(name.upper() for name in seen.parallelism)

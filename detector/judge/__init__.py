@@ -34,6 +34,7 @@ class Verdict:
     The first five fields and ``place`` are those of ``Named``. ``candidates`` are (id or "none",
     probability), likeliest first; several patterns may hold at once, so they need not add up to
     one. ``fallback``: why this is the embedded judge's verdict in place of the chosen judge's.
+    ``unconfirmed``: patterns that the embedded judge names here and the chosen judge does not.
     """
 
     pattern: str
@@ -45,6 +46,7 @@ class Verdict:
     others: tuple[Named, ...] = ()
     place: str = ""
     fallback: str = ""
+    unconfirmed: tuple[str, ...] = ()
 
     @property
     def named(self) -> tuple[Named, ...]:

@@ -241,9 +241,13 @@ def combined(own: Verdict, outcome: Outcome) -> Verdict:
     chance.pop(UNCLEAR, None)
     chance |= {one.pattern: one.confidence for one in named}
     first, *others = named
+    mine = {one.pattern for one in named}
     return replace(
         verdict,
         confidence=first.confidence,
+        unconfirmed=tuple(
+            one.pattern for one in own.named if one.pattern not in {*mine, NONE, UNCLEAR}
+        ),
         others=tuple(others),
         candidates=tuple(sorted(chance.items(), key=lambda item: -item[1])),
     )

@@ -392,6 +392,30 @@ def test_a_scan_finds_the_same_whatever_the_server_does(mode: str):
         ]
 
 
+def test_a_finding_that_the_model_does_not_confirm_stays_and_says_so():
+    own = scanned("readback")
+    with serving(lambda _: Reply(answer(pattern="none", confidence=1.0))) as chat:
+        found = scan("readback", judge_at(chat, fallback=EMBEDDED()))
+    assert [f.pattern for f in found.findings] == [f.pattern for f in own.findings]
+    assert [f.confidence for f in found.findings] == [f.confidence for f in own.findings]
+    assert "embedded, not confirmed by openai some-model" in {f.judged_by for f in found.findings}
+
+
+def test_what_the_model_says_is_in_the_finding():
+    said = answer(
+        explanation="The host waits in aten::item.",
+        claims=[{"label": "ops", "value": 2}],
+        place="train.py:42",
+    )
+    with serving(lambda _: Reply(said)) as chat:
+        found = scan("readback", judge_at(chat, fallback=EMBEDDED()))
+    (finding,) = [f for f in found.findings if f.pattern == "sync-scalar-readback"]
+    assert finding.explanation == "The host waits in aten::item."
+    assert finding.judged_by == "openai some-model"
+    assert [c.label for c in finding.claims] == ["ops"]
+    assert finding.fix.where[0].line == 42
+
+
 # -- keys, addresses, headers ----------------------------------------------------------------------
 
 
