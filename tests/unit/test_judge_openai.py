@@ -402,9 +402,14 @@ def test_a_finding_that_the_model_does_not_confirm_stays_and_says_so():
 
 
 def test_what_the_model_says_is_in_the_finding():
+    (own,) = [f for f in scanned("readback").findings if f.pattern == "sync-scalar-readback"]
+    measure: Any = own.evidence["op_time"]
     said = answer(
         explanation="The host waits in aten::item.",
-        claims=[{"label": "ops", "value": 2}],
+        claims=[
+            {"label": measure["label"], "value": measure["value"]},
+            {"label": measure["label"], "value": 0.123},
+        ],
         place="train.py:42",
     )
     with serving(lambda _: Reply(said)) as chat:
@@ -412,7 +417,8 @@ def test_what_the_model_says_is_in_the_finding():
     (finding,) = [f for f in found.findings if f.pattern == "sync-scalar-readback"]
     assert finding.explanation == "The host waits in aten::item."
     assert finding.judged_by == "openai some-model"
-    assert [c.label for c in finding.claims] == ["ops"]
+    assert [(c.label, c.value) for c in finding.claims] == [("host runs ops", measure["value"])]
+    assert found.judging.struck >= 1
     assert finding.fix.where[0].line == 42
 
 
