@@ -18,9 +18,10 @@ from detector.findings import USUAL, Case, Settings, findings_of, place_of
 from detector.flagger import Flagger, Scores
 from detector.intervals import Intervals
 from detector.judge import Answers, AskingJudge, Judge
+from detector.judge.rounds import UNSURE, Outcome, combined, joined
 from detector.ledger import Ledger
 from detector.patterns import IDS
-from detector.region import Region, merge
+from detector.region import Region, halves, merge
 from detector.report import (
     CoverageInfo,
     Finding,
@@ -114,19 +115,43 @@ def _judge(
     """Verdicts on the candidates' own places, then on the weightiest of the flagged regions."""
     order = sorted(flagged, key=lambda region: -region.score * region.dur)
     places = [*own, *order[: max(settings.max_regions - len(own), 0)]]
-    evidence = [
-        replace(gather(activity, judged, region), context=contexts.of(region)) for region in places
-    ]
-    if isinstance(judge, AskingJudge):
-        views = Views(contexts)
-        answers = judge.judge_with_views(evidence, lambda one, view: views.text(one.region, view))
-    else:
-        answers = judge.judge(evidence)
-    cases = [
-        Case(place, one, verdict, judge.name)
-        for place, one, verdict in zip(places, evidence, answers.verdicts, strict=True)
-    ]
-    return cases, answers
+    views = Views(contexts)
+
+    def ask(regions: Sequence[Region]) -> tuple[list[Case], Answers]:
+        evidence = [replace(gather(activity, judged, r), context=contexts.of(r)) for r in regions]
+        if isinstance(judge, AskingJudge):
+            answers = judge.judge_with_views(
+                evidence, lambda one, view: views.text(one.region, view)
+            )
+        else:
+            answers = judge.judge(evidence)
+        pairs = zip(regions, evidence, answers.verdicts, strict=True)
+        return [Case(*pair, judge.name) for pair in pairs], answers
+
+    return _finer(*ask(places), ask)
+
+
+def _finer(
+    cases: list[Case],
+    answers: Answers,
+    ask: Callable[[Sequence[Region]], tuple[list[Case], Answers]],
+) -> tuple[list[Case], Answers]:
+    """What was unclear to a model is cut in two and asked about again, once: the half that is clear
+    speaks for the place, beside the verdict that stood in."""
+    unsure = [i for i, case in enumerate(cases) if case.verdict.fallback == UNSURE]
+    if not unsure:
+        return cases, answers
+    again, more = ask([half for i in unsure for half in halves(cases[i].region)])
+    clear = 0
+    for i, pair in zip(unsure, zip(again[::2], again[1::2], strict=True), strict=True):
+        known = [case for case in pair if not case.verdict.fallback]
+        if known:
+            best = max(known, key=lambda case: case.verdict.confidence)
+            own = replace(cases[i].verdict, fallback="")
+            cases[i] = replace(best, verdict=combined(own, Outcome(best.verdict)))
+            clear += 1
+    judging = joined(answers.judging, more.judging, clear)
+    return cases, Answers(answers.verdicts, (*answers.warnings, *more.warnings), judging)
 
 
 # -- the rest of the report ------------------------------------------------------------------------

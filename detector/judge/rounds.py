@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -19,7 +20,7 @@ from detector.judge.client import Got
 from detector.judge.grounding import ground
 from detector.judge.transport import CallError
 from detector.judge.wire import NoTextError
-from detector.report import JudgeRound
+from detector.report import JudgeRound, Judging
 from detector.taxonomy import NONE, UNCLEAR
 
 Message = dict[str, str]
@@ -250,6 +251,25 @@ def combined(own: Verdict, outcome: Outcome) -> Verdict:
         ),
         others=tuple(others),
         candidates=tuple(sorted(chance.items(), key=lambda item: -item[1])),
+    )
+
+
+def joined(first: Judging, again: Judging, clear: int) -> Judging:
+    """The questions of two goes at the same places; ``clear`` of those that were unclear in the
+    first are answered in the second."""
+    costs = [cost for cost in (first.cost, again.cost) if cost is not None]
+    left = Counter(first.fallbacks)
+    left[UNSURE] -= clear
+    return replace(
+        first,
+        answered=first.answered + clear,
+        fallbacks={reason: count for reason, count in left.items() if count > 0},
+        invalid=dict(Counter(first.invalid) + Counter(again.invalid)),
+        struck=first.struck + again.struck,
+        input_tokens=first.input_tokens + again.input_tokens,
+        output_tokens=first.output_tokens + again.output_tokens,
+        cost=sum(costs) if costs else None,
+        rounds=(*first.rounds, *again.rounds),
     )
 
 
