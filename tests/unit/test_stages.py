@@ -16,6 +16,7 @@ import pytest
 from detector.errors import TraceError
 from detector.evidence import words
 from detector.flagger import Float32, Scores
+from detector.flagger.confidence import ConstantConfidence
 from detector.flagger.lightgbm import LightGBMFlagger
 from detector.judge import Judge
 from detector.judge.embedded import EmbeddedJudge
@@ -175,6 +176,7 @@ def scan(file: bytes, flagger: Any, judge: Judge, **settings: Any) -> Report:
         read(io.BytesIO(file)),
         windower=ByStep(),
         flagger=flagger,
+        confidence=ConstantConfidence(0.8, 0.8),
         judge=judge,
         settings=Settings(max_regions=6, **settings),  # a region costs a judge more than all else
     )
