@@ -1,6 +1,7 @@
 """What a language model can gain or break: labels named by judges of known skill, over HTTP.
 
     python scripts/judge_bounds.py FOLDER [--origin natural] [--every N] [--done FILE]
+                                          [judge=openai judge.model=… key=value …]
 
 FOLDER is a built benchmark. Each trace is analyzed once; its places are then judged by the flagger
 alone, by the embedded judge, and by judge=openai against a server on this machine that plays a
@@ -10,7 +11,8 @@ nothing but the text that it is sent and the labels of that text's place.
 
 A label is named when the verdict on a place that overlaps it gives its pattern at least even odds.
 Wrong: pattern and trace pairs named that no label of the trace has. ``--done``: results by trace
-are kept there as JSON lines, and what is there is not measured again.
+are kept there as JSON lines, and what is there is not measured again. With overrides a judge of
+the configuration is measured, too, as the last row.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ sys.path.insert(0, str(ROOT))  # the checkout that is measured, installed or not
 
 from dataset.labels import UNKNOWN, LabelRegion  # noqa: E402  the path first
 from detector.evidence import Evidence  # noqa: E402
-from detector.judge import Answers, Judge, Serve, Verdict, schema  # noqa: E402
+from detector.judge import Answers, AskingJudge, Judge, Serve, Verdict, schema  # noqa: E402
 from detector.judge.embedded import EmbeddedJudge  # noqa: E402
 from detector.judge.nothing import NoJudge  # noqa: E402
 from detector.judge.openai import OpenAIJudge  # noqa: E402
@@ -42,6 +44,7 @@ from scripts.scanned import Case, Stages, cases  # noqa: E402
 
 EVEN = 0.5  # odds from which on a pattern counts as named
 SURE = 0.9  # what the played models say of every pattern that they name
+CHOSEN = "judge of the configuration"
 _US = 1_000
 
 
@@ -191,8 +194,8 @@ def _named(verdict: Verdict) -> list[str]:
     return [p for p, odds in chance.items() if odds >= EVEN and p not in (NONE, UNCLEAR)]
 
 
-def of_trace(case: Case, embedded: Judge) -> dict[str, Score]:
-    """Every judge's score on one trace."""
+def of_trace(case: Case, embedded: Judge, chosen: Judge | None = None) -> dict[str, Score]:
+    """Every judge's score on one trace; ``chosen`` is one of the configuration."""
     regions = case.label.regions
     scores: dict[str, Score] = {}
 
@@ -208,6 +211,12 @@ def of_trace(case: Case, embedded: Judge) -> dict[str, Score]:
             if answers.warnings:
                 raise RuntimeError(answers.warnings[0])
             scores[player.name] = score(places, answers.verdicts, regions)
+
+        if chosen is not None:
+            asks = isinstance(chosen, AskingJudge)
+            answers = chosen.judge_with_views(places, serve) if asks else chosen.judge(places)
+            print("\n".join(answers.warnings), end="", file=sys.stderr)
+            scores[CHOSEN] = score(places, answers.verdicts, regions)
 
     stages = Stages(["judge=none"])
     places = _Places()
@@ -228,25 +237,30 @@ def main() -> None:
     parser.add_argument("--origin", default="natural")
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--done", type=Path)
-    given = parser.parse_args()
+    parser.add_argument("overrides", nargs="*", metavar="key=value")
+    given = parser.parse_intermixed_args()
+    chosen = Stages(given.overrides).parts["judge"] if given.overrides else None
     found = cases(given.folder, lambda row: row["origin"] == given.origin)[:: given.every]
-    rows = list(_measured(found, given.done))
+    rows = list(_measured(found, given.done, chosen))
     print(f"{len(rows)} traces, {sum(r['embedded'].labels for r in rows)} labels")
-    for name in ("flagger alone", "embedded", *(p.name for p in PLAYERS)):
+    more = [CHOSEN] if chosen is not None else []
+    for name in ("flagger alone", "embedded", *(p.name for p in PLAYERS), *more):
         mine = [row[name] for row in rows]
         print(
             f"{name:32} {sum(s.named for s in mine):4} named {sum(s.wrong for s in mine):4} wrong"
         )
 
 
-def _measured(found: Sequence[Case], done: Path | None) -> Iterator[dict[str, Score]]:
+def _measured(
+    found: Sequence[Case], done: Path | None, chosen: Judge | None
+) -> Iterator[dict[str, Score]]:
     kept: dict[str, Any] = {}
     if done is not None and done.exists():
         kept = {row["name"]: row for row in map(json.loads, done.read_text().splitlines())}
     embedded = EmbeddedJudge()
     for case in found:
         if case.name not in kept:
-            scores = {name: vars(s) for name, s in of_trace(case, embedded).items()}
+            scores = {name: vars(s) for name, s in of_trace(case, embedded, chosen).items()}
             kept[case.name] = {"name": case.name, "scores": scores}
             if done is not None:
                 with done.open("a", encoding="utf-8") as file:

@@ -158,14 +158,9 @@ def settle(
         if answer.look and views and look is not None and left > 0 and answer.look not in log.views:
             log.note(ASKED, since, got)
             keep(got)
-            log.views.append(answer.look)
             seen = look(answer.look)
             evidence = _with_view(evidence, seen)
-            still = tuple(v for v in views if v not in log.views) if left > 1 else ()
-            messages += [
-                {"role": "assistant", "content": got.reply.text[:_ECHO]},
-                {"role": "user", "content": schema.view_prompt(answer.look, seen, still)},
-            ]
+            messages += _shown(answer.look, seen, got, log, views if left > 1 else ())
             continue
         if not answer.named:
             log.note("only a view that it cannot have", since, got)
@@ -173,6 +168,16 @@ def settle(
         log.note(ANSWERED, since, got)
         keep(got)
         return _outcome(answer, evidence, log)
+
+
+def _shown(view: str, seen: str, got: Got, log: _Log, views: tuple[str, ...]) -> list[Message]:
+    """What the model asked for, and ``views`` less those that it has had."""
+    log.views.append(view)
+    still = tuple(v for v in views if v not in log.views)
+    return [
+        {"role": "assistant", "content": got.reply.text[:_ECHO]},
+        {"role": "user", "content": schema.view_prompt(view, seen, still)},
+    ]
 
 
 def _checked(got: Got, evidence: Evidence) -> Answer:
