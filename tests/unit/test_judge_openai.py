@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from detector.errors import JudgeError
+from detector.flagger.confidence import ConstantConfidence
 from detector.flagger.lightgbm import LightGBMFlagger
 from detector.judge import Answers, workers
 from detector.judge.embedded import EmbeddedJudge
@@ -363,6 +364,7 @@ def test_an_interrupt_keeps_what_was_judged(monkeypatch: pytest.MonkeyPatch):
 
 
 FLAGGER = cache(LightGBMFlagger)
+CONFIDENCE = ConstantConfidence(0.8, 0.8)
 EMBEDDED = cache(EmbeddedJudge)
 
 
@@ -374,7 +376,7 @@ def scanned(name: str) -> Report:
 
 def scan(name: str, judge: Any) -> Report:
     trace = readback_trace() if name == "readback" else loader_trace()
-    return detect(trace, windower=ByStep(), flagger=FLAGGER(), judge=judge)
+    return detect(trace, windower=ByStep(), flagger=FLAGGER(), confidence=CONFIDENCE, judge=judge)
 
 
 @pytest.mark.parametrize("mode", BAD)
