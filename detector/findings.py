@@ -168,7 +168,7 @@ def _finding(
         start_us=int(spans.start[0]) / NS_PER_US,
         end_us=int(spans.end[-1]) / NS_PER_US,
         steps=_steps(judged, spans),
-        score=max((c.region.score for c in cases), default=0.0),
+        score=own.region.score if own is not None else 0.0,
         confidence=(learnt + said) / 2,
         severity=level,
         kind=pattern.kind,
