@@ -148,9 +148,7 @@ MEASURES: Final[tuple[Spec, ...]] = (
     _share("gc", "garbage collection", lambda f: f.time(f.a.host("gc"))),
     _share("hostless_op", "host ops that use no GPU", lambda f: f.time(f.set("silent op"))),
     _share("graph_ops", "ops that record an autograd node", lambda f: f.graph_ops()),
-    _share(
-        "blank", "CPU time in plain Python", lambda f: f.share(sets.intervals(f.a, "blank"))
-    ),
+    _share("blank", "CPU time in plain Python", lambda f: f.share(sets.intervals(f.a, "blank"))),
     # Counts of host events.
     _count("ops", "ops", lambda f: f.a.of(Cat.CPU_OP)),
     _count("loader_calls", "loader calls", lambda f: f.a.loader_rows),
@@ -188,7 +186,9 @@ MEASURES: Final[tuple[Spec, ...]] = (
     _ops("compile_events", "compiler events", "compile"),
     _ops("empty_cache", "empty_cache calls", "empty_cache"),
     _rows("biased_conv", "biased convolutions before a norm", "biased conv before norm"),
-    _among("odd_matmul", "GEMMs with a dimension not divisible by 8", "misaligned matmul", "op:matmul"),
+    _among(
+        "odd_matmul", "GEMMs with a dimension not divisible by 8", "misaligned matmul", "op:matmul"
+    ),
     _share("pointwise_time", "host in pointwise ops", lambda f: f.pointwise_runs()),
     # Calls.
     _count("launches", "kernel launches", lambda f: f.a.calls("launch")),
@@ -232,7 +232,9 @@ MEASURES: Final[tuple[Spec, ...]] = (
     _count("h2d_pageable", "copies from pageable memory", lambda f: f.a.pageable_h2d),
     _rows("h2d_small", "copies to the GPU under 64 KB", "small h2d"),
     _share("h2d_time", "time of copies to the GPU", lambda f: f.time(f.h2d)),
-    _share("pageable_time", "time of copies from pageable memory", lambda f: f.time(f.a.pageable_h2d)),
+    _share(
+        "pageable_time", "time of copies from pageable memory", lambda f: f.time(f.a.pageable_h2d)
+    ),
     _share(
         "h2d_in_line",
         "copies to the GPU on the compute stream",
