@@ -37,7 +37,7 @@ ALGORITHMS: Final = (
 )
 PROTOCOLS: Final = ("LL", "LL128", "SIMPLE")
 
-_ELEMENT: Final[dict[str, int]] = {name: size for name, size in DTYPES} | {
+_ELEMENT: Final[dict[str, int]] = dict(DTYPES) | {
     "float": 4,
     "half": 2,
     "double": 8,

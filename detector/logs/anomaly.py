@@ -42,3 +42,5 @@ class Anomaly:
     """Line of the file, from 1; 0 where it is no line."""
     time: str = ""
     """The log's own time stamp; empty where it has none."""
+    subject: str = ""
+    """The node or nodes it names, where it is about nodes."""

@@ -64,7 +64,9 @@ class _NoGlobals(pickle.Unpickler):
     """Builds numbers, texts, lists, tuples, dictionaries and sets, and nothing else."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
-        raise pickle.UnpicklingError(f"asks for {module[:60]}.{name[:60]}, which a dump never needs")
+        raise pickle.UnpicklingError(
+            f"asks for {module[:60]}.{name[:60]}, which a dump never needs"
+        )
 
     def persistent_load(self, pid: object) -> NoReturn:
         raise pickle.UnpicklingError("asks for an object of another file")
@@ -185,22 +187,46 @@ class _Missing:
 
 
 def check(dumps: Sequence[Dump]) -> tuple[Anomaly, ...]:
+    """What is wrong in each job: who hangs, who calls something else, whose dump is missing."""
+    return tuple(
+        anomaly
+        for job in jobs([d for d in dumps if d.rank is not None])
+        for anomaly in (*_hangs(job), *_mismatches(job), *_absent(job))
+    )
+
+
+def jobs(dumps: Sequence[Dump]) -> list[list[Dump]]:
+    """Dumps of one job agree on the members of every group that they both name."""
+    found: list[tuple[dict[str, Group], list[Dump]]] = []
+    for dump in dumps:
+        mine = {g.name: g for g in dump.groups}
+        for groups, members in found:
+            shared = groups.keys() & mine.keys()
+            alike = all(groups[name] == mine[name] for name in shared)
+            if shared and alike and dump.rank not in {m.rank for m in members}:
+                groups.update(mine)
+                members.append(dump)
+                break
+        else:
+            found.append((mine, [dump]))
+    return [members for _, members in found]
+
+
+def _hangs(dumps: Sequence[Dump]) -> list[Anomaly]:
     """Where each rank that others wait for stopped: the first collective it did not enqueue.
 
     All that comes after is a consequence: the waiting ranks run on into more groups until each
     blocks. Of those collectives the one first created by a waiting rank is named.
     """
-    known = [d for d in dumps if d.rank is not None]
     first: dict[int, _Missing] = {}
-    for missing in sorted(_missing(known), key=lambda m: m.created_ns):
+    for missing in sorted(_missing(dumps), key=lambda m: m.created_ns):
         for rank in missing.absent:
             first.setdefault(rank, missing)
     roots: dict[int, list[int]] = defaultdict(list)
     by_id = {id(m): m for m in first.values()}
     for rank, missing in first.items():
         roots[id(missing)].append(rank)
-    hangs = [_hang(by_id[key], tuple(sorted(ranks))) for key, ranks in roots.items()]
-    return (*hangs, *_mismatches(known), *_absent(known))
+    return [_hang(by_id[key], tuple(sorted(ranks))) for key, ranks in roots.items()]
 
 
 def _groups(dumps: Iterable[Dump]) -> dict[str, Group]:
@@ -230,9 +256,7 @@ def _missing(dumps: Sequence[Dump]) -> list[_Missing]:
         if group is None or not waiting:
             continue
         # A rank that has enqueued a later one has done this one, and it left the ring buffer.
-        absent = tuple(
-            r for r in group.ranks if r in read and last.get((name, r), -1) < sequence
-        )
+        absent = tuple(r for r in group.ranks if r in read and last.get((name, r), -1) < sequence)
         if absent:
             created = min(by_rank[r].created_ns for r in waiting)
             entry = by_rank[min(waiting)]

@@ -35,5 +35,5 @@ def written(time: float) -> str:
     if math.isnan(time):
         return ""
     if 1e9 <= time < 4e9:
-        return datetime.fromtimestamp(time, timezone.utc).isoformat(" ")[:23]
+        return datetime.fromtimestamp(time, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
     return f"{time:.0f}"

@@ -2,47 +2,62 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Final, cast
-
-from detector.errors import TraceError
+from typing import Final
 
 LONGEST: Final = 1 << 16  # a longer line is cut into pieces: no message is that long
+_CHUNK: Final = 1 << 20
 _GZ: Final = b"\x1f\x8b"
 
 
-def opened(path: Path) -> IO[bytes]:
-    """The file's bytes; gz is told by the content."""
-    file = path.open("rb")
-    if file.read(2) == _GZ:
+def chunks(path: Path, size: int = _CHUNK) -> Iterator[bytes]:
+    """The file's bytes; gz is told by the content, and a damaged one ends where it breaks.
+
+    Raises OSError.
+    """
+    with path.open("rb") as file:
+        packed = file.read(2) == _GZ
         file.seek(0)
-        return cast(IO[bytes], gzip.GzipFile(fileobj=file))
-    file.seek(0)
-    return file
+        if not packed:
+            while chunk := file.read(size):
+                yield chunk
+            return
+        pending, inflate = b"", zlib.decompressobj(wbits=31)
+        while pending or (pending := file.read(size)):
+            try:
+                yield inflate.decompress(pending, size)
+            except zlib.error:
+                return
+            pending = inflate.unconsumed_tail
+            if inflate.eof:  # a gz may have several members
+                pending, inflate = inflate.unused_data, zlib.decompressobj(wbits=31)
 
 
 def head(path: Path, size: int = 1 << 16) -> bytes:
-    """The first bytes, as far as they can be read. Raises OSError."""
-    with opened(path) as file:
-        try:
-            return file.read(size)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise TraceError(f"{path}: damaged gz, nothing readable") from error
+    """The first bytes, as many as there are. Raises OSError."""
+    return next(chunks(path, size), b"")
 
 
 def lines(path: Path) -> Iterator[str]:
-    """Lines without their end; a damaged gz ends where it breaks. Raises OSError."""
-    with opened(path) as file:
-        buffered = io.BufferedReader(cast(io.RawIOBase, file), 1 << 20)
-        while True:
-            try:
-                line = buffered.readline(LONGEST)
-            except (EOFError, zlib.error, gzip.BadGzipFile):
-                return
-            if not line:
-                return
-            yield line.decode("utf-8", "replace").rstrip("\r\n")
+    """Lines without their end. Raises OSError."""
+    rest = b""
+    for chunk in chunks(path):
+        whole = (rest + chunk).split(b"\n")
+        rest = whole.pop()
+        for line in whole:
+            yield from _pieces(line)
+        while len(rest) > LONGEST:
+            yield from _pieces(rest[:LONGEST])
+            rest = rest[LONGEST:]
+    if rest:
+        yield from _pieces(rest)
+
+
+def _pieces(line: bytes) -> Iterator[str]:
+    text = line.decode("utf-8", "replace").rstrip("\r")
+    if len(text) <= LONGEST:
+        yield text
+    else:
+        yield from (text[at : at + LONGEST] for at in range(0, len(text), LONGEST))
