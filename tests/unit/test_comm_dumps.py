@@ -132,7 +132,7 @@ def test_a_pickle_that_nests_without_end_is_never_written_out() -> None:
     "data", [b"", b"\x80\x02", b"\x80\x02}.", b"{}", b'{"entries": 3}', b"\x80\x02K\x01."]
 )
 def test_what_is_no_dump_gets_one_line(data: bytes) -> None:
-    with pytest.raises(TraceError, match="^x: "):
+    with pytest.raises(TraceError, match=r"^x: "):
         flight.parse(data, "x")
 
 
