@@ -96,15 +96,17 @@ def _world(ranks: Sequence[RankTrace]) -> int | None:
 
 def _missing(ranks: Sequence[RankTrace]) -> tuple[tuple[int, ...], tuple[str, ...]]:
     world = _world(ranks)
-    told = {r.rank for r in ranks}
+    told = {r.rank for r in ranks if r.rank is not None}
     groups = {rank for r in ranks for members in r.groups.values() for rank in members}
     everybody = set(range(min(world, 1 << 20))) if world else groups
-    lost = tuple(sorted(everybody - told))  # type: ignore[operator]
+    lost = tuple(sorted(everybody - told))
     if not lost:
         return (), ()
     from detector.logs.sequences import ranks_text
 
-    text = f"no trace of rank {ranks_text(lost)}, of {len(everybody)}: when they arrive is not known"
+    text = (
+        f"no trace of rank {ranks_text(lost)}, of {len(everybody)}: when they arrive is not known"
+    )
     return lost, (text,)
 
 
@@ -118,9 +120,7 @@ def _mean(ns: Int64) -> float:
     return float(ns.mean()) / NS_PER_US if len(ns) else 0.0
 
 
-def _ranks(
-    ranks: Sequence[RankTrace], matched: Matched, late: Lateness
-) -> tuple[JobRank, ...]:
+def _ranks(ranks: Sequence[RankTrace], matched: Matched, late: Lateness) -> tuple[JobRank, ...]:
     waiting = matched.waiting.sum(axis=0)
     transfer = (matched.transfer[:, None] * matched.present).sum(axis=0)
     return tuple(
@@ -230,7 +230,5 @@ def _collective(
 def _on_axis(job: Job, shift: int) -> Job:
     """Instants in µs of the reference rank's file; ``shift``: ns to add."""
     by = shift / NS_PER_US
-    moved = [
-        replace(c, start_us=c.start_us + by, end_us=c.end_us + by) for c in job.collectives
-    ]
+    moved = [replace(c, start_us=c.start_us + by, end_us=c.end_us + by) for c in job.collectives]
     return replace(job, collectives=tuple(moved))

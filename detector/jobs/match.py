@@ -38,17 +38,20 @@ class Matched:
     @property
     def arrived(self) -> Int64:
         """When the last rank arrived."""
-        return np.where(self.present, self.start, NEVER).max(axis=1)
+        found: Int64 = np.where(self.present, self.start, NEVER).max(axis=1)
+        return found
 
     @property
     def first(self) -> Int64:
         """When the first rank arrived."""
-        return np.where(self.present, self.start, np.iinfo(np.int64).max).min(axis=1)
+        found: Int64 = np.where(self.present, self.start, np.iinfo(np.int64).max).min(axis=1)
+        return found
 
     @property
     def last(self) -> Int64:
         """The column of the last rank to arrive."""
-        return np.where(self.present, self.start, NEVER).argmax(axis=1)
+        found: Int64 = np.where(self.present, self.start, NEVER).argmax(axis=1)
+        return found
 
     @property
     def skew(self) -> Int64:
@@ -59,7 +62,8 @@ class Matched:
     def transfer(self) -> Int64:
         """The shortest time that a rank spends in it, ns: the last to arrive does not wait."""
         duration = np.where(self.present, self.end - self.start, np.iinfo(np.int64).max)
-        return duration.min(axis=1)
+        found: Int64 = duration.min(axis=1)
+        return found
 
     @property
     def done(self) -> Int64:
@@ -146,9 +150,7 @@ def _by_stream(streams: dict[int, list[tuple[int, Lane]]]) -> list[dict[int, int
             for stream in sorted(used[0])
         ]
     most = max((len(lanes) for lanes in streams.values()), default=0)
-    return [
-        {r: lanes[i][0] for r, lanes in streams.items() if i < len(lanes)} for i in range(most)
-    ]
+    return [{r: lanes[i][0] for r, lanes in streams.items() if i < len(lanes)} for i in range(most)]
 
 
 # -- matching within a lane ------------------------------------------------------------------------
@@ -176,9 +178,7 @@ def _in_lane(
         # Some ranks lack collectives in the middle: only ends can tell which belong together.
         together = _by_ends(ranks, of)
         return together, {"ends"}, [len(row) > 1 for row in together]
-    fits = [
-        len({of[r][at] for r, at in row.items()}) == 1 for row in rows.values() if len(row) > 1
-    ]
+    fits = [len({of[r][at] for r, at in row.items()}) == 1 for row in rows.values() if len(row) > 1]
     return list(rows.values()), {"sequence" if numbered else how}, fits
 
 
@@ -226,7 +226,8 @@ def _collective_places(rank: RankTrace, lane: int) -> Int64:
     c = rank.collectives
     mine = np.flatnonzero(c.lane == lane)
     keep = np.array([k.op not in ("Send", "Recv") for k in rank.kinds] or [True], np.bool_)
-    return mine[keep[c.kind[mine]]] if len(mine) else mine
+    found: Int64 = mine[keep[c.kind[mine]]] if len(mine) else mine
+    return found
 
 
 def _keys(rank: RankTrace, places: Int64) -> list[tuple[str, int]]:
@@ -280,7 +281,8 @@ def _offsets(end: Int64, present: Bool) -> Int64:
             if present[:, r].any():
                 offset[r] += np.nanmedian(behind[:, r])
     # The first rank keeps its clock: its trace is what a reader opens.
-    return np.rint(offset - offset[0]).astype(np.int64)
+    found: Int64 = np.rint(offset - offset[0]).astype(np.int64)
+    return found
 
 
 def spread(matched: Matched) -> float:

@@ -142,9 +142,7 @@ def _pieces(times: ledger.Ledger, base: int) -> tuple[Int64, Int64, Int8]:
     p = times.pieces
     if not len(p):
         return p.start + base, p.end + base, p.cause
-    first = np.flatnonzero(
-        np.r_[True, (p.cause[1:] != p.cause[:-1]) | (p.start[1:] != p.end[:-1])]
-    )
+    first = np.flatnonzero(np.r_[True, (p.cause[1:] != p.cause[:-1]) | (p.start[1:] != p.end[:-1])])
     last = np.r_[first[1:], len(p)] - 1
     return p.start[first] + base, p.end[last] + base, p.cause[first]
 

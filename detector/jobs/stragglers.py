@@ -20,7 +20,9 @@ How = Literal["balanced", "straggler", "in turn", "uneven"]
 
 LATE: Final = 0.03  # of a step: waiting that is worth a word
 MAIN: Final = 0.6  # share of a step's waiting that one rank must cause to be the step's late one
-MOSTLY: Final = 0.6  # share of all waiting that a straggler causes, and of steps if it is persistent
+MOSTLY: Final = (
+    0.6  # share of all waiting that a straggler causes, and of steps if it is persistent
+)
 CLEARLY: Final = 2.0  # so many times as much as the next rank
 OUTLIER: Final = 4.0  # a one-off step waits so many times as long as the median step
 
@@ -203,7 +205,8 @@ def _excess(
 ) -> Floats:
     """What this rank did before the collective beyond the median of the others, by cause, ns."""
     spent = {
-        r: _spent(matched, ranks[r], late, k, r) for r in np.flatnonzero(matched.present[k]).tolist()
+        r: _spent(matched, ranks[r], late, k, r)
+        for r in np.flatnonzero(matched.present[k]).tolist()
     }
     others = [s for r, s in spent.items() if r != column]
     found: Floats = spent[column] - np.median(others, axis=0)
@@ -231,7 +234,8 @@ def _detail(
     usual = float(np.median(np.delete(counts, column)))
     own = counts[column]
     if own > 1.1 * usual:
-        return f"more work: {own:,.0f} pieces against {usual:,.0f}; its share of data or model is larger"
+        more = f"more work: {own:,.0f} pieces against {usual:,.0f}"
+        return f"{more}; its share of data or model is larger"
     mine, theirs = sorted(shapes[column]), [sorted(s) for r, s in enumerate(shapes) if r != column]
     if any(mine) and mine not in theirs:
         return "as much work on other shapes: its inputs differ in size"

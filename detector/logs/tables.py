@@ -62,7 +62,8 @@ def looks_like(head: bytes) -> bool:
 
 def read_all(path: Path) -> tuple[Table, ...]:
     """Every table of a file: a run may print several. Raises OSError."""
-    tables, part = [], []
+    tables: list[Table | None] = []
+    part: list[str] = []
     for line in text.lines(path):
         if part and (line.startswith("# nccl-tests version") or _restarts(line, part)):
             tables.append(parse(part, str(path)))

@@ -45,7 +45,7 @@ FINDING_NAMES = {
     "savings_range_us": {}, "share": {}, "assumes": {}, "occurrences": {}, "evidence": {},
     "explanation": {},
     "fix": {"summary": {}, "code": {}, "where": {"file": {}, "line": {}, "function": {}}},
-    "candidates": {"pattern": {}, "probability": {}},
+    "candidates": {"pattern": {}, "probability": {}}, "ranks": {},
 }  # fmt: skip
 CONTRACT = {
     "schema": {}, "analyzable": {}, "why_not": {}, "record_instead": {},
@@ -66,6 +66,7 @@ CONTRACT = {
     "leads": FINDING_NAMES,
     "not_checked": {"pattern": {}, "because": {}},
     "warnings": {},
+    "job": {},
 }  # fmt: skip
 
 FINDING = Finding(
