@@ -202,7 +202,7 @@ def _listed(
 def _collective(
     matched: Matched, ranks: Sequence[RankTrace], late: Lateness, k: int, *, full: bool
 ) -> JobCollective:
-    from detector.jobs.profile import bytes_of
+    from detector.jobs.volumes import bytes_of
 
     r = int(matched.last[k])
     c, at = ranks[r].collectives, int(matched.place[k, r])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from detector.jobs import profile
-from detector.jobs.profile import Profile
+from detector.jobs import volumes
+from detector.jobs.volumes import Profile
 from detector.logs import checks, flight, inspector, nodes
 from detector.logs.anomaly import Anomaly
 from detector.logs.read import Logs
@@ -33,7 +33,7 @@ class CommReport:
 
 def report(logs: Logs) -> CommReport:
     """Profile and anomalies of all logs."""
-    traffic = [*map(profile.of_log, logs.nccl), profile.of_records(logs.records)]
+    traffic = [*map(volumes.of_log, logs.nccl), volumes.of_records(logs.records)]
     found = (
         *checks.check(logs.nccl),
         *flight.check(logs.dumps),
@@ -41,7 +41,7 @@ def report(logs: Logs) -> CommReport:
         *nodes.check(logs.tables),
     )
     return CommReport(
-        _sources(logs), profile.joined(traffic), profile.of_tables(logs.tables), found, logs.notes
+        _sources(logs), volumes.joined(traffic), volumes.of_tables(logs.tables), found, logs.notes
     )
 
 

@@ -174,7 +174,8 @@ def _in_lane(
         for number, at in zip(numbers.tolist(), mine.tolist(), strict=True):
             rows.setdefault(number, {})[r] = at
     of = {r: dict(zip(p.tolist(), keys[r], strict=True)) for r, p in places.items()}
-    if not numbered and _apart(ranks, [row for row in rows.values() if len(row) > 1]):
+    on_device = all(ranks[r].is_device for r in places)  # a CPU backend's ranks leave as they can
+    if on_device and not numbered and _apart(ranks, [row for row in rows.values() if len(row) > 1]):
         # Some ranks lack collectives in the middle: only ends can tell which belong together.
         together = _by_ends(ranks, of)
         return together, {"ends"}, [len(row) > 1 for row in together]
@@ -285,10 +286,10 @@ def _offsets(end: Int64, present: Bool) -> Int64:
     return found
 
 
-def spread(matched: Matched) -> float:
-    """How far apart ranks end a collective, ns: at most so far in nine of ten; 0 without any."""
+def spread(matched: Matched, share: float = 0.9) -> float:
+    """How far apart ranks end a collective, ns: at most so far in this share; 0 without any."""
     if not len(matched):
         return 0.0
     high = np.where(matched.present, matched.end, NEVER).max(axis=1)
     low = np.where(matched.present, matched.end, np.iinfo(np.int64).max).min(axis=1)
-    return float(np.quantile(high - low, 0.9))
+    return float(np.quantile(high - low, share))

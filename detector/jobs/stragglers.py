@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detector.job import JobCause, JobStraggler
-from detector.jobs.match import NEVER, Matched
+from detector.jobs.match import NEVER, Matched, spread
 from detector.jobs.rank import RankTrace, causes
 from detector.ledger import CAUSES
 from detector.trace import NS_PER_US, Bool, Int64
@@ -24,6 +24,8 @@ MOSTLY: Final = (
     0.6  # share of all waiting that a straggler causes, and of steps if it is persistent
 )
 CLEARLY: Final = 2.0  # so many times as much as the next rank
+STEADY: Final = 3.0  # standard errors by which a straggler is later than the next rank
+LOST: Final = 0.5  # of a step, that a one-off costs at least: machines pause now and then
 OUTLIER: Final = 4.0  # a one-off step waits so many times as long as the median step
 
 KINDS: Final = {
@@ -58,6 +60,8 @@ class Lateness:
     step: Int64  # (collectives,): -1 outside of all steps
     by_step: Floats  # (ranks, steps)
     step_ns: float
+    blur_ns: float
+    """How far apart the ranks leave a collective: what is shorter is no lateness."""
     began: Int64  # (collectives, ranks): when the rank left its last collective; NEVER before it
 
 
@@ -77,6 +81,7 @@ def lateness(matched: Matched, ranks: Sequence[RankTrace], edges: Int64) -> Late
         step,
         by_step,
         float(np.median(np.diff(edges))),
+        spread(matched, 0.5),
         _began(matched, ranks),
     )
 
@@ -106,22 +111,37 @@ def judge(late: Lateness, ranks: Sequence[RankTrace]) -> tuple[How, list[tuple[i
     next_ = float(of_rank[order[1]]) if len(order) > 1 else 0.0
     mine = _late_steps(late, worst)
     clear = of_rank[worst] >= MOSTLY * total and of_rank[worst] >= CLEARLY * next_
-    if clear and mine.any():
+    if clear and mine.any() and _steady(late, worst):
         return "straggler", [(worst, _how(mine), mine)]
     spikes = _spikes(late)
     if spikes.any():
         rank = int(late.by_step[:, spikes].sum(axis=1).argmax())
         mine = spikes & (late.by_step.argmax(axis=0) == rank)
-        if mine.sum() <= max(1, steps // 4):
-            return "straggler", [(rank, _how(mine), mine)]
+        how = _how(mine)
+        worth = how == "periodic" or late.by_step[rank, mine].max() >= LOST * late.step_ns
+        if worth and mine.sum() <= max(1, steps // 3):
+            return "straggler", [(rank, how, mine)]
     shared = (of_rank > 0.5 * total / len(ranks)).sum() >= min(len(ranks), 3)
     return ("in turn" if shared else "uneven"), []
+
+
+def _steady(late: Lateness, rank: int) -> bool:
+    """Whether a rank is late by more than its steps differ, and than ends are apart."""
+    mine = late.by_step[rank]
+    ahead = mine - np.delete(late.by_step, rank, axis=0).max(axis=0)
+    if mine.mean() < 2 * late.blur_ns:
+        return False
+    if len(mine) < 3:
+        return True
+    # A pause of one rank, once, is a one-off and not a rank that is late.
+    return bool(ahead.mean() >= STEADY * ahead.std(ddof=1) / np.sqrt(len(mine)))
 
 
 def _late_steps(late: Lateness, rank: int) -> Bool:
     """Steps in which this rank causes most of a waiting that matters."""
     mine, total = late.by_step[rank], late.by_step.sum(axis=0)
-    found: Bool = (mine >= MAIN * total) & (mine >= LATE * late.step_ns)
+    least = max(LATE * late.step_ns, late.blur_ns)
+    found: Bool = (mine >= MAIN * total) & (mine >= least)
     return found
 
 
@@ -129,7 +149,8 @@ def _spikes(late: Lateness) -> Bool:
     """Steps that wait far longer than the others, for one rank."""
     total, most = late.by_step.sum(axis=0), late.by_step.max(axis=0)
     usual = float(np.median(total)) if len(total) > 2 else np.inf
-    found: Bool = (total > max(OUTLIER * usual, 2 * LATE * late.step_ns)) & (most >= MAIN * total)
+    least = max(OUTLIER * usual, 2 * LATE * late.step_ns, 4 * late.blur_ns)
+    found: Bool = (total > least) & (most >= MAIN * total)
     return found
 
 

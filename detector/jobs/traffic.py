@@ -12,8 +12,8 @@ import numpy as np
 from detector.collectives import bus_factor, total_factor
 from detector.job import JobTraffic
 from detector.jobs.match import Matched
-from detector.jobs.profile import bytes_of
 from detector.jobs.rank import Kind, RankTrace
+from detector.jobs.volumes import bytes_of
 from detector.trace import NS_PER_US, Int64
 
 _DIMENSIONS: Final = (

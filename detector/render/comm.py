@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from detector.jobs.logs import CommReport
-from detector.jobs.profile import Profile, ProfileRow
+from detector.jobs.volumes import Profile, ProfileRow
 from detector.logs.anomaly import Anomaly
 from detector.render.clean import clean
 from detector.render.units import size

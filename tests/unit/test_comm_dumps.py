@@ -12,7 +12,7 @@ import pytest
 
 from detector import comm
 from detector.errors import TraceError
-from detector.jobs import profile
+from detector.jobs import volumes
 from detector.logs import flight, inspector, nodes, tables
 from detector.logs.flight import Dump
 
@@ -201,8 +201,8 @@ def test_the_guides_record() -> None:
     (found,) = records
     assert (found.op, found.sequence, found.bytes) == ("AllReduce", 1407, 17_179_869_184)
     assert found.bus_gbs == pytest.approx(found.algorithm_gbs * 1.75, rel=1e-6)
-    (row,) = profile.of_records(records).rows
-    assert profile.busiest(row) == pytest.approx(485.119099, rel=1e-4)
+    (row,) = volumes.of_records(records).rows
+    assert volumes.busiest(row) == pytest.approx(485.119099, rel=1e-4)
 
 
 # -- tables ----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from detector.jobs import profile
+from detector.jobs import volumes
 from detector.logs import checks, nccl
 from detector.logs.nccl import NcclLog, parse_lines
 from tests import nccl_logs
@@ -157,12 +157,12 @@ def test_a_pointer_that_is_used_again_is_another_communicator() -> None:
 
 def test_a_gather_moves_its_count_times_the_ranks() -> None:
     line = call("0xa0").replace("AllReduce", "AllGather")
-    (row,) = profile.of_log(parse_lines([*INIT, line])).rows
+    (row,) = volumes.of_log(parse_lines([*INIT, line])).rows
     assert (row.op, row.elements, row.bytes, row.ranks) == ("AllGather", 16, 64, 2)
 
 
 def test_algorithms_stay_unknown_without_tuning_lines() -> None:
-    (row,) = profile.of_log(parse_lines([*INIT, call("0xa0")])).rows
+    (row,) = volumes.of_log(parse_lines([*INIT, call("0xa0")])).rows
     assert (row.algorithm, row.protocol) == ("", "")
 
 
@@ -294,7 +294,7 @@ def test_public_logs_to_the_last_element(name: str, channels: int, speed: float)
     assert sum(t.times for t in log.tuning) == 495
     assert log.table is not None
     assert (len(log.table.rows), log.table.average_bus_gbs) == (11, speed)
-    rows = profile.of_log(log).rows
+    rows = volumes.of_log(log).rows
     assert sum(row.total_bytes for row in rows) == 1_545_433_251_840
 
 
