@@ -11,7 +11,7 @@ from typing import Any, Final
 from dataset.publish import configurations
 from dataset.splits import PARTS, SCHEMES, groups
 from detector.features import COLUMNS
-from detector.taxonomy import IDS
+from detector.patterns import IDS
 
 TEMPLATE: Final = Path(__file__).with_name("card.md")
 ORIGINS: Final = ("recorded", "injected", "simulated", "natural")

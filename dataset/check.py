@@ -32,7 +32,7 @@ from dataset.publish import TABLES, file_of
 from dataset.splits import MAIN, SCHEMES, groups
 from detector import kineto
 from detector.errors import DetectorError
-from detector.taxonomy import BY_ID
+from detector.patterns import BY_ID
 from detector.trace import NS_PER_US, Trace
 
 SLACK_US: Final = 1.0  # by which a region may stick out: the rounding of whole microseconds

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dataset.workloads.setting import Variant
-from detector.taxonomy import BY_ID
+from detector.patterns import BY_ID
 
 COMPILABLE = ("classifier", "detector", "segmenter", "generator", "language")
 WORKLOADS = (

@@ -27,7 +27,7 @@ from dataset.splits import MAIN, PARTS
 from detector import kineto
 from detector.activity import Activity
 from detector.comparison.plots import save
-from detector.taxonomy import IDS
+from detector.patterns import IDS
 from detector.trace import NS_PER_US, Trace
 from detector.window import judge_time
 

@@ -24,7 +24,7 @@ from dataset.labels import UNKNOWN, CostFrom, Extent, Label, Origin, Quality, Si
 from dataset.splits import MAIN, PARTS, SCHEMES, Group, Part, groups
 from detector.features import COLUMNS
 from detector.judge import dense
-from detector.taxonomy import CLASSES, IDS
+from detector.patterns import CLASSES, IDS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -32,7 +32,7 @@ from dataset.faults import FAULT_BY_ID, WORKLOADS, Case, acting_steps, cases, sk
 from dataset.workloads.running import record as run_program
 from dataset.workloads.setting import draw
 from dataset.workloads.switch import PREFIX
-from detector.taxonomy import BY_ID
+from detector.patterns import BY_ID
 
 CONF_DIR = str(Path(__file__).resolve().parents[1] / "conf")
 LIMIT_S = 120.0  # for one recording

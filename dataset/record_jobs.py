@@ -159,7 +159,7 @@ def _job(rank: int, mine: Label) -> tuple[float, bytes]:
     pause = SLOW_S if slow and variant == "data" else 0.0
     numbers = _Numbers(STEPS + WARM_UP + 2, batch, pause)
     loader = torch.utils.data.DataLoader(numbers, batch_size=None)
-    model = _model(variant)
+    model, square = _model(variant), torch.randn(1024, 1024)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     with tempfile.TemporaryDirectory() as scratch:
         raw = Path(scratch) / "trace.json"
@@ -173,8 +173,9 @@ def _job(rank: int, mine: Label) -> tuple[float, bytes]:
                 if slow and variant == "sleep":
                     with record_function("wait for a lock"):
                         time.sleep(SLOW_S)
-                for _ in range(40 if slow and variant == "compute" else 1):
-                    loss = model.module(rows).square().mean()
+                if slow and variant == "compute":
+                    for _ in range(3):
+                        torch.mm(square, square)
                 for _ in range(2 if variant == "no_sync" else 1):
                     loss = model(rows).square().mean()
                     loss.backward()

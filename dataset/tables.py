@@ -25,8 +25,9 @@ from detector.activity import Activity
 from detector.evidence import gather
 from detector.intervals import Intervals
 from detector.judge import dense, embedded
+from detector.patterns import BY_ID, CLASSES
 from detector.region import Region
-from detector.taxonomy import BY_ID, CLASSES, NONE, Side
+from detector.taxonomy import NONE, Side
 from detector.trace import NS_PER_US, Int64
 from detector.window import ByStep, Judged, Window, judge_time
 

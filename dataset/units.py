@@ -22,7 +22,7 @@ from dataset.bases import Found, digest
 from dataset.costs import against_twin, healthy_steps
 from dataset.labels import Extent, Label, LabelError
 from detector.intervals import Intervals
-from detector.taxonomy import BY_ID
+from detector.patterns import BY_ID
 
 if TYPE_CHECKING:
     from dataset.inject import Healthy

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -20,6 +20,8 @@ import numpy.typing as npt
 
 from detector import vocabulary
 from detector.intervals import EMPTY, Intervals
+from detector.memo import memoized
+from detector.rowset import difference, distinct, union
 from detector.trace import Bool, Cat, Int64, Trace
 
 HOST_NAMED: Final = (Cat.CPU_OP, Cat.USER_ANNOTATION, Cat.PYTHON_FUNCTION)
@@ -44,8 +46,6 @@ class Activity:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self._named = lru_cache(maxsize=None)(self._match_names)
-        self._rows = lru_cache(maxsize=None)(trace.rows)
 
     # -- names ---------------------------------------------------------------------------------
 
@@ -58,7 +58,8 @@ class Activity:
         table[: len(used)] = used > 0
         return tuple(np.flatnonzero(column) for column in table.reshape(names, count).T)
 
-    def _match_names(self, pattern: re.Pattern[str], *cats: Cat) -> Bool:
+    @memoized
+    def _named(self, pattern: re.Pattern[str], *cats: Cat) -> Bool:
         """For each name whether it matches; names that no event of the categories has do not."""
         return self._matches(pattern, *(self._names_by_cat[cat] for cat in cats or Cat))
 
@@ -79,18 +80,22 @@ class Activity:
         matches = self._named(pattern, *cats) if cats else self._matches(pattern, np.unique(name))
         return rows[matches[name]]
 
+    @memoized
     def of(self, *cats: Cat) -> Int64:
         """Rows of these categories."""
-        return self._rows(*cats)
+        return self.trace.rows(*cats)
 
+    @memoized
     def host(self, kind: str) -> Int64:
         """Host events of a kind of ``vocabulary.HOST``."""
         return self.named(self.of(*HOST_NAMED), vocabulary.HOST[kind], *HOST_NAMED)
 
+    @memoized
     def ops(self, kind: str) -> Int64:
         """cpu_ops of a kind of ``vocabulary.HOST``."""
         return self.named(self.of(Cat.CPU_OP), vocabulary.HOST[kind], Cat.CPU_OP)
 
+    @memoized
     def calls(self, kind: str) -> Int64:
         """Runtime and driver calls of a kind of ``vocabulary.CALLS``."""
         return self.named(self.of(*CALLS), vocabulary.CALLS[kind], *CALLS)
@@ -178,7 +183,7 @@ class Activity:
             above = above[above >= 0]
             found.append(above[named[self.trace.name[above]]])
             above = self.trace.parent[above].astype(np.int64)
-        return np.unique(np.concatenate(found))
+        return union(*found)
 
     @cached_property
     def kernel_kind(self) -> npt.NDArray[np.int8]:
@@ -280,7 +285,7 @@ class Activity:
     def launches(self) -> Int64:
         """Runtime calls that started work of the main device, in time order, each once."""
         launch = self.trace.launch[self.device_work]
-        return np.unique(launch[launch >= 0]).astype(np.int64)
+        return distinct(launch[launch >= 0])
 
     @cached_property
     def main_track(self) -> int:
@@ -394,7 +399,7 @@ class Activity:
             return EMPTY
         trace, rows = self.trace, np.flatnonzero(self.trace.is_device_work)
         pending = Intervals.union(self.called(rows), trace.end[rows])
-        waits = np.setdiff1d(self.calls("sync"), trace.launch)
+        waits = difference(self.calls("sync"), trace.launch)
         next_work = self.device_work[
             np.searchsorted(trace.start[self.device_work], self.busy.start)
         ]

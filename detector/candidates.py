@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from detector.ledger import BY_ID as CAUSES
 from detector.ledger import Ledger
 from detector.patterns import PATTERNS, Occurrences, Pattern
-from detector.replay import Graph, Repair
+from detector.replay import Graph, Repair, joined
 from detector.signals import Place, Signals
 from detector.trace import Int64
 
@@ -42,6 +43,9 @@ class Candidate:
     best_ns: int
     share: float
     by_step_ns: tuple[int, ...] = ()
+
+
+Sized = tuple[Candidate, Repair]
 
 
 @dataclass(frozen=True)
@@ -75,30 +79,51 @@ def find(
     """
     span = (ledger.start, ledger.end)
     wall = max(1, ledger.end - ledger.start)
-    graph = Graph(signals.trace)
+    replays = _Replays(Graph(signals.trace), span)
     tried = [
-        (candidate, repair)
+        pair
         for pattern in PATTERNS
         if pattern.id not in (blind or {})
-        for candidate, repair in _alone(graph, signals, pattern, span, wall)
+        and (pair := _alone(replays, signals, pattern, wall)) is not None
+        and _worth_trying(pair[0], wall)
     ]
-    tried = [pair for pair in tried if _worth_trying(pair[0], wall)]
-    kept, joint = _among_each_other(graph, tried, span, wall)
+    kept, joint = _among_each_other(replays, tried, wall)
     if steps is not None and len(steps) > 1:
-        kept = [_by_step(graph, pair, steps) for pair in kept]
+        kept = [_by_step(replays.graph, pair, steps) for pair in kept]
     found = tuple(sorted((c for c, _ in kept), key=lambda c: -c.best_ns))
     return Candidates(found, joint, _unexplained(ledger, found, wall))
 
 
-def _alone(
-    graph: Graph, signals: Signals, pattern: Pattern, span: tuple[int, int], wall: int
-) -> list[tuple[Candidate, Repair]]:
-    occurrences = pattern.occurrences(signals).within(*span)
+class _Replays:
+    """What sets of repairs save in the ledger's time; each set is replayed once."""
+
+    def __init__(self, graph: Graph, span: tuple[int, int]) -> None:
+        self.graph, self.span = graph, span
+        self._saved: dict[frozenset[str], int] = {}
+
+    def saved(self, pairs: Sequence[Sized]) -> int:
+        """ns that all of these repairs save together."""
+        which = frozenset(candidate.pattern.id for candidate, _ in pairs)
+        if which not in self._saved:
+            whole = joined([repair for _, repair in pairs])
+            self._saved[which] = self.graph.saved(whole, self.span)
+        return self._saved[which]
+
+    def waterfall(self, pairs: Sequence[Sized]) -> list[int]:
+        """What each saves once those before it are repaired."""
+        reached = [self.saved(pairs[:count]) for count in range(len(pairs) + 1)]
+        return [after - before for before, after in pairwise(reached)]
+
+
+def _alone(replays: _Replays, signals: Signals, pattern: Pattern, wall: int) -> Sized | None:
+    """A pattern and its repair, sized alone; None where it does not occur."""
+    occurrences = pattern.occurrences(signals).within(*replays.span)
     if not len(occurrences):
-        return []
+        return None
     repair = pattern.repair(signals, occurrences.rows)
-    saved = min(graph.saved(repair, span), wall)
-    return [(Candidate(pattern, occurrences, 0, saved, saved, saved / wall), repair)]
+    candidate = Candidate(pattern, occurrences, 0, 0, 0, 0.0)
+    saved = min(replays.saved([(candidate, repair)]), wall)
+    return replace(candidate, alone_ns=saved, best_ns=saved, share=saved / wall), repair
 
 
 def _worth_trying(candidate: Candidate, wall: int) -> bool:
@@ -109,7 +134,7 @@ def _worth_trying(candidate: Candidate, wall: int) -> bool:
     return hidden or candidate.alone_ns >= WORTH_TRYING * wall
 
 
-def _precedence(pair: tuple[Candidate, Repair]) -> tuple[bool, bool, int]:
+def _precedence(pair: Sized) -> tuple[bool, bool, int]:
     """Faults first, then what the program does between launches: it has a name of its own, which
     the pace of launches in general has not; then the largest."""
     pattern, alone = pair[0].pattern, pair[0].alone_ns
@@ -117,11 +142,8 @@ def _precedence(pair: tuple[Candidate, Repair]) -> tuple[bool, bool, int]:
 
 
 def _among_each_other(
-    graph: Graph,
-    tried: Sequence[tuple[Candidate, Repair]],
-    span: tuple[int, int],
-    wall: int,
-) -> tuple[list[tuple[Candidate, Repair]], int]:
+    replays: _Replays, tried: Sequence[Sized], wall: int
+) -> tuple[list[Sized], int]:
     """Sizes among each other, and what all save together.
 
     What is neither worth it in its share nor repaired last is dropped, the least first; it leaves
@@ -129,87 +151,60 @@ def _among_each_other(
     """
     order = sorted(tried, key=_precedence)
     while order:
-        shares = _shares(graph, order, span)
-        joint = sum(shares)
+        shares = _shares(replays, order)
         sized = [
             (replace(c, best_ns=ns, share=ns / wall), r)
             for (c, r), ns in zip(order, shares, strict=True)
         ]
-        dropped = _least_worth(graph, sized, span, joint, wall)
+        dropped = _least_worth(replays, sized, wall)
         if dropped is None:
-            return _with_rest(graph, sized, span, joint), joint
+            return _with_rest(replays, sized), sum(shares)
         order = [pair for i, pair in enumerate(order) if i != dropped]
     return [], 0
 
 
-def _shares(
-    graph: Graph, order: Sequence[tuple[Candidate, Repair]], span: tuple[int, int]
-) -> list[int]:
+def _shares(replays: _Replays, order: Sequence[Sized]) -> list[int]:
     """What each saves, faults before opportunities; adds up to what all save.
 
     Among its like each gets the mean of two waterfalls, in this order and in the reverse: what
     only two repairs together save is neither the first's nor the last's.
     """
-    repairs = [repair for _, repair in order]
     faults = sum(candidate.pattern.kind == "fault" for candidate, _ in order)
-    there = graph.waterfall(repairs, span)
-    turned = [*repairs[:faults][::-1], *repairs[faults:][::-1]]
-    back = graph.waterfall(turned, span)
+    there = replays.waterfall(order)
+    back = replays.waterfall([*order[:faults][::-1], *order[faults:][::-1]])
     back = [*back[:faults][::-1], *back[faults:][::-1]]
     return [(a + b + i % 2) // 2 for i, (a, b) in enumerate(zip(there, back, strict=True))]
 
 
-def _least_worth(
-    graph: Graph,
-    sized: Sequence[tuple[Candidate, Repair]],
-    span: tuple[int, int],
-    joint: int,
-    wall: int,
-) -> int | None:
+def _least_worth(replays: _Replays, sized: Sequence[Sized], wall: int) -> int | None:
     """The least of those that are not worth it; None where all are."""
     for i in sorted(range(len(sized)), key=lambda i: sized[i][0].best_ns):
         candidate = sized[i][0]
         least = LEAST_SHARE[candidate.pattern.kind] * wall
-        if candidate.best_ns < least and _rest(graph, sized, i, span, joint) < least:
+        if candidate.best_ns < least and _rest(replays, sized, i) < least:
             return i
     return None
 
 
-def _rest(
-    graph: Graph,
-    sized: Sequence[tuple[Candidate, Repair]],
-    last: int,
-    span: tuple[int, int],
-    joint: int,
-) -> int:
+def _rest(replays: _Replays, sized: Sequence[Sized], last: int) -> int:
     """What one saves when all others are repaired."""
-    others = _joined([pair for i, pair in enumerate(sized) if i != last])
-    return max(0, joint - graph.saved(others, span))
+    others = [pair for i, pair in enumerate(sized) if i != last]
+    joint = sum(candidate.best_ns for candidate, _ in sized)
+    return max(0, joint - replays.saved(others))
 
 
-def _joined(pairs: Sequence[tuple[Candidate, Repair]]) -> Repair:
-    whole = Repair()
-    for _, repair in pairs:
-        whole = whole | repair
-    return whole
-
-
-def _with_rest(
-    graph: Graph, sized: Sequence[tuple[Candidate, Repair]], span: tuple[int, int], joint: int
-) -> list[tuple[Candidate, Repair]]:
+def _with_rest(replays: _Replays, sized: Sequence[Sized]) -> list[Sized]:
     """The range of each: alone, and when all others are repaired."""
     found = []
     for i, (candidate, repair) in enumerate(sized):
-        rest = _rest(graph, sized, i, span, joint)
+        rest = _rest(replays, sized, i)
         low = min(rest, candidate.alone_ns, candidate.best_ns)
         high = max(rest, candidate.alone_ns, candidate.best_ns)
         found.append((replace(candidate, rest_ns=low, alone_ns=high), repair))
     return found
 
 
-def _by_step(
-    graph: Graph, pair: tuple[Candidate, Repair], steps: Int64
-) -> tuple[Candidate, Repair]:
+def _by_step(graph: Graph, pair: Sized, steps: Int64) -> Sized:
     candidate, repair = pair
     gains = np.maximum(graph.saved_between(repair, steps), 0)
     return replace(candidate, by_step_ns=tuple(gains.tolist())), repair

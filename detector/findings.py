@@ -19,16 +19,17 @@ from detector.evidence import Evidence
 from detector.flagger import Scores
 from detector.intervals import Intervals
 from detector.judge import Verdict, feedback
+from detector.patterns import BY_ID
 from detector.region import Region
 from detector.region import candidates as likely_patterns
 from detector.report import Candidate as Considered
 from detector.report import Finding, Fix, SourceLine
-from detector.taxonomy import BY_ID, Severity, severity
+from detector.taxonomy import Severity, severity
 from detector.trace import NS_PER_US, Int64
 from detector.window import Judged, Window
 
-NEAR: Final = 0.1  # of a step: occurrences that lie closer are one place
-PIECES: Final = 40  # of the analyzed time, where there are no steps
+# Of a step, or of the analyzed time without steps: occurrences that lie closer are one place.
+NEAR: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -176,8 +177,8 @@ def joined(candidate: Candidate, judged: Judged) -> Intervals:
     where = candidate.occurrences
     spans = Intervals.union(where.start, np.maximum(where.end, where.start + 1))
     steps = np.array([step.start for step in judged.steps], np.int64)
-    whole = judged.end - judged.start
-    length = float(np.median(np.diff(steps))) if len(steps) > 1 else whole / PIECES
+    edges = np.append(steps, judged.end) if len(steps) else np.array([judged.start, judged.end])
+    length = float(np.median(np.diff(edges)))
     step = np.searchsorted(steps, spans.start, side="right")
     apart = (spans.start[1:] - spans.end[:-1] > NEAR * length) | (step[1:] != step[:-1])
     first = np.flatnonzero(np.append(True, apart))
@@ -191,7 +192,7 @@ def _overlaps(region: Region, spans: Intervals) -> bool:
 
 
 def _explanation(pattern: str, shown: Case | None) -> str:
-    """The judge's own words where it names the pattern, else the taxonomy's with the place's
+    """The judge's own words where it names the pattern, else the pattern's with the place's
     numbers."""
     if shown is None:
         return BY_ID[pattern].what
@@ -205,8 +206,9 @@ def _fix(pattern: str, shown: Case | None) -> Fix:
     if shown is None:
         return Fix(row.fix, row.code)
     own = shown.verdict.fix if shown.verdict.pattern == pattern else ""
+    code = row.advise(shown.evidence.circumstances).code
     where = tuple(SourceLine(w.file, w.line, w.function) for w in shown.evidence.where)
-    return Fix(own or feedback.advise(shown.evidence, pattern), row.code, where)
+    return Fix(own or feedback.advise(shown.evidence, pattern), code, where)
 
 
 def _considered(shown: Case | None) -> tuple[Considered, ...]:

@@ -11,7 +11,8 @@ from typing import Final
 import numpy as np
 
 from detector.activity import Activity
-from detector.taxonomy import PATTERNS, Need
+from detector.patterns import PATTERNS
+from detector.taxonomy import Need
 from detector.trace import Cat
 from detector.window import Judged
 

@@ -16,6 +16,7 @@ from detector.flagger import Flagger, Scores
 from detector.intervals import Intervals
 from detector.judge import Judge
 from detector.ledger import Ledger
+from detector.patterns import IDS
 from detector.region import Region, merge
 from detector.report import (
     CoverageInfo,
@@ -31,7 +32,6 @@ from detector.report import (
     WindowScore,
 )
 from detector.signals import Place, signals_of
-from detector.taxonomy import IDS
 from detector.trace import NS_PER_US, Int64, Trace
 from detector.window import Judged, Window, judge_time
 

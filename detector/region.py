@@ -11,7 +11,9 @@ import numpy.typing as npt
 
 from detector.flagger import Flagger, Float32, Scores
 from detector.intervals import Intervals
-from detector.taxonomy import BY_ID, CLASSES, NONE, Side
+from detector.patterns import BY_ID, CLASSES
+from detector.rowset import union
+from detector.taxonomy import NONE, Side
 from detector.trace import Int64
 from detector.window import Window
 
@@ -65,7 +67,7 @@ def merge(
         for side in ("cpu", "gpu")
         for region in _merge_side(windows, scores, side, flagger, matrix)
     ]
-    points = np.union1d(edges.start, edges.end)
+    points = union(edges.start, edges.end)
     return tuple(sorted((_sharpen(r, points) for r in regions), key=lambda r: (r.start, r.side)))
 
 

@@ -68,11 +68,11 @@ def scan(
     as_rank: bool = False,
 ) -> Scanned:
     """Scan one trace. ``as_rank``: keep what a job of several ranks needs. Raises DetectorError."""
-    from detector import pipeline
     from detector.kineto import read
+    from detector.pipeline import detect
 
     trace = read(file, limits=stages.limits, progress=progress)
-    report = pipeline.detect(trace, **stages.parts, config=stages.config)
+    report = detect(trace, **stages.parts, config=stages.config)
     # not the name of the copy that a pipe was read from
     report = replace(report, source=replace(report.source, path=label))
     rank = None

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from detector.job import Job, JobStraggler
+from detector.patterns import BY_ID
 from detector.report import Finding, Fix, NotChecked, Report
-from detector.taxonomy import BY_ID, severity
+from detector.taxonomy import severity
 
 STRAGGLER: Final = "comm-straggler"
 EXPOSED: Final = "comm-exposed"
@@ -150,7 +151,7 @@ def _straggler(job: Job, straggler: JobStraggler, base: Report) -> Finding | Non
         occurrences=len(mine),
         evidence={"occurrences": spans},
         explanation=explain(job, straggler),
-        fix=Fix(ADVICE[straggler.kind], row.code),
+        fix=Fix(ADVICE[straggler.kind], row.advice[0].code),
         ranks=(straggler.rank,),
     )
 

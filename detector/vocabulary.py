@@ -8,7 +8,7 @@ traces (V100 to B200, MI210 to MI300X, 2021 to 2026).
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, Literal
 
 # Kernel kinds, matched in the name in lower case (a search that ignores case takes five times as
 # long). The first that matches wins, so the specific stand before the general.
@@ -70,6 +70,9 @@ DEVICE_SYNC: Final = re.compile(r"(Device|Ctx|Context)Synchronize$")
 
 # Collectives that reduce, by "Collective name", kernel or annotation of a CPU backend.
 REDUCES: Final = re.compile(r"(?i)reduce")
+
+# Collectives that exchange different data between any two ranks, and sends from rank to rank.
+EXCHANGES: Final = re.compile(r"(?i)all_?to_?all|send_?recv|^(nccl:)?(send|recv)")
 
 # The dispatcher's ops, and those that compute on the CPU.
 DISPATCHED: Final = re.compile(r"^\w+::")
@@ -160,6 +163,21 @@ READS_BACK: Final = re.compile(
 )
 # Kernels that a compiler has fused.
 FUSED_KERNEL: Final = re.compile(r"^triton_|fused")
+FUSED_BY_COMPILER: Final = re.compile(r"^triton_")
+# How a job is spread over devices: torch's own ranges, ops and frames, and those of libraries.
+PARALLELISM: Final[dict[Literal["ddp", "fsdp", "tensor"], re.Pattern[str]]] = {
+    "ddp": re.compile(r"^DistributedDataParallel\.|distributed[./:]+ddp|c10d::[Rr]educer"),
+    "fsdp": re.compile(
+        r"^FSDP(::|\d*[._])|FullyShardedDataParallel|distributed/(_composable/)?fsdp/"
+    ),
+    "tensor": re.compile(
+        r"tensor_model_parallel_all_|(Column|Row)Parallel(Linear)?(_\d+)?$|distributed/tensor/parallel"
+    ),
+}
+SCALES_GRADIENTS: Final = re.compile(r"_amp_(foreach_)?non_finite_check_and_unscale_")
+FRAMEWORK_FRAME: Final = re.compile(r"(?:^|/)(transformers|vllm|sglang|diffusers|lightning)/")
+# A module's own frame, with the number of its instance: "nn.Module: Linear_3".
+MODULE_FRAME: Final = re.compile(r"^nn\.Module: (.+)$")
 # The main thread's wait for the backward engine.
 WAITS_FOR_BACKWARD: Final = re.compile(r"run_backward")
 # Ranges that torch itself annotates; any other annotation is the program's own.

@@ -40,8 +40,8 @@ from detector.comparison.scored import Scored  # noqa: E402
 from detector.comparison.thresholds import flags  # noqa: E402
 from detector.features import COLUMNS  # noqa: E402
 from detector.flagger.training import SIDES, Training, limits_of, matrix  # noqa: E402
+from detector.patterns import CLASSES, IDS  # noqa: E402
 from detector.scoring.truth import intervals  # noqa: E402
-from detector.taxonomy import CLASSES, IDS  # noqa: E402
 from detector.trace import NS_PER_US  # noqa: E402
 from detector.window import Judged, judge_time  # noqa: E402
 from scripts.scanned import Case, cases  # noqa: E402

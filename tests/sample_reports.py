@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from detector.patterns import BY_ID
 from detector.report import (
     Candidate,
     CoverageInfo,
@@ -20,7 +21,6 @@ from detector.report import (
     Tool,
     WindowScore,
 )
-from detector.taxonomy import BY_ID
 
 ZERO = 1_700_000_000_000_000.0  # an absolute time stamp, as newer traces have
 STEP = 103_250.0  # µs

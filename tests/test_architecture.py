@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dataset.splits import Member, schemes
-from detector.taxonomy import BY_ID, PATTERNS
+from detector.patterns import BY_ID, PATTERNS
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted((ROOT / "detector").rglob("*.py"))
@@ -47,6 +47,19 @@ def test_the_start_is_import_light() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_a_scan_without_settings_loads_neither_hydra_nor_a_learning_library() -> None:
+    late = (*HEAVY, "hydra", "omegaconf", "scipy", "sklearn")
+    code = (
+        "import sys; from detector.scan import main;"
+        f"main([{str(ROOT / 'examples' / 'train_image_classifier.json.gz')!r}]);"
+        f"print([m for m in {late} if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stderr.strip() == "[]"
 
 
 @pytest.mark.parametrize("path", ALL_CODE, ids=name_of)
@@ -87,8 +100,29 @@ def test_every_pattern_named_in_the_configuration_exists() -> None:
     assert {(where, word) for where, word in named if word not in BY_ID} == set()
 
 
+# Who may spell a pattern's id outside detector/patterns, and why.
+SPELL_PATTERNS = {
+    "detector/cost",  # what the flagger's columns are made of
+    "detector/features/claims.py",  # two that a CPU run shows although they need a device
+    "detector/flagger/rules.py",  # a baseline: published thresholds, each names a pattern
+    "detector/ledger",  # a cause of waiting goes by the name that a pattern has, too
+}
+
+
+def test_a_pattern_stands_in_one_place() -> None:
+    spelled = {
+        name_of(path)
+        for path in MODULES
+        if path.parent.name != "patterns"
+        for word in PATTERN_ID.findall(path.read_text())
+        if word in BY_ID
+    }
+    allowed = {name for name in spelled if {name, name.rpartition("/")[0]} & SPELL_PATTERNS}
+    assert spelled == allowed
+
+
 # What a label looks like and how a cost is written down; nothing that says how long work takes.
-SHARED_BY_MAKERS = {"dataset.labels", "dataset.costs", "detector.taxonomy"}
+SHARED_BY_MAKERS = {"dataset.labels", "dataset.costs", "detector.patterns", "detector.taxonomy"}
 
 
 def imports(path: Path) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from detector.config import CONF_DIR, compose, groups
+from detector.config import CONF_DIR, Config, compose, groups
 from detector.errors import ConfigError, ModelError
 from detector.kineto import Limits
 
@@ -105,6 +106,18 @@ def tiny_model(tmp_path_factory) -> Path:
 def test_the_transformers_judge_is_built(tiny_model):
     judge = compose("scan", ["judge=transformers", f"judge.model='{tiny_model}'"]).build("judge")
     assert judge.name.startswith("transformers ")
+
+
+def test_what_is_composed_without_hydra_is_what_hydra_composes():
+    by_hydra = compose("scan", ["window=steps"]).values  # what is set, it is asked for
+    assert json.dumps(compose("scan").values) == json.dumps(by_hydra)
+
+
+def test_a_section_is_built_from_the_inside_out():
+    inner = {"_target_": "builtins.dict", "a": 1}
+    section = {"_target_": "builtins.dict", "_partial_": True, "b": [inner, {"c": None}]}
+    build = Config("scan", {"window": section}).build("window")
+    assert build(d=2) == {"b": [{"a": 1}, {"c": None}], "d": 2}
 
 
 def test_the_bounds_of_the_reader_are_its_own_defaults():

@@ -8,7 +8,8 @@ import pandas as pd
 from detector.features import COLUMNS
 from detector.flagger import Scores
 from detector.flagger.training import Training
-from detector.taxonomy import CLASSES, NONE
+from detector.patterns import CLASSES
+from detector.taxonomy import NONE
 
 CPU, GPU = "host-gc-pause", "memory-dtype-churn"
 TINY = Training(rounds=15, class_rounds=5, parameters={"num_threads": 1})

@@ -19,7 +19,7 @@ from dataset.inject.document import write
 from dataset.inject.edits import Edit, Insert, Remove, Unfit
 from dataset.labels import Label, LabelRegion, Side, checked, clipped
 from detector.intervals import EMPTY, Intervals
-from detector.taxonomy import BY_ID
+from detector.patterns import BY_ID
 from detector.trace import NS_PER_US
 
 Injector = Callable[[Base, Sequence[Span], float, np.random.Generator], list[Edit]]

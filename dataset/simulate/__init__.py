@@ -26,7 +26,7 @@ from dataset.simulate.faults import FAULTS, LEFT_OUT, Injection, edits
 from dataset.simulate.plan import Plan, Run, draw
 from dataset.simulate.programs import WORKLOADS, execute, fitted, step_us
 from dataset.simulate.rows import Act
-from detector.taxonomy import BY_ID
+from detector.patterns import BY_ID
 
 __all__ = ["DEVICES", "FAULTS", "LEFT_OUT", "WORKLOADS", "TooFaint", "simulate", "workloads_for"]
 

@@ -14,7 +14,7 @@ from detector.flagger import Flagger, Float32, Scores
 from detector.flagger.baselines import NAMES, Choice, Range, Space, baseline, space
 from detector.flagger.lightgbm import HEADS
 from detector.flagger.training import SIDES, Training, fit, matrix
-from detector.taxonomy import CLASSES
+from detector.patterns import CLASSES
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,8 @@ from detector.comparison.resample import Drawn, Ranking, Resamples
 from detector.comparison.scored import Rows, Scored
 from detector.flagger.training import SIDES
 from detector.metrics import auc, average_precision
-from detector.taxonomy import BY_ID, NONE
+from detector.patterns import BY_ID
+from detector.taxonomy import NONE
 
 LEAST: Final = 5  # windows of a kind below which a figure says nothing
 WAYS: Final = {"masked": True, "unmasked": False}

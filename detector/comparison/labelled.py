@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detector.intervals import Int64, Intervals
-from detector.taxonomy import BY_ID, CLASSES
+from detector.patterns import BY_ID, CLASSES
 from detector.trace import NS_PER_US
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from detector.comparison.resample import NAN, Drawn, Resamples
 from detector.comparison.scored import Run, Scored, matches
 from detector.flagger.training import SIDES
+from detector.patterns import CLASSES
 from detector.region import OF_SIDE
-from detector.taxonomy import CLASSES
 
 LOOSE, TIGHT = 0.3, 0.5  # IoU
 HALF: Final = 0.5  # of a span: the least that another label of it must cover to count as well

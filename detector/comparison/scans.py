@@ -27,10 +27,10 @@ from detector.flagger.lightgbm import LightGBMFlagger
 from detector.flagger.training import SIDES, matrix
 from detector.intervals import EMPTY, Intervals
 from detector.judge.embedded import EmbeddedJudge
+from detector.patterns import CLASSES
 from detector.pipeline import detect
 from detector.region import OF_SIDE
 from detector.scoring import Prediction, predictions_of
-from detector.taxonomy import CLASSES
 from detector.trace import NS_PER_US
 from detector.window import ByStep, Judged, judge_time
 

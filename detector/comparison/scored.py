@@ -13,8 +13,8 @@ import numpy.typing as npt
 from detector.comparison.labelled import Labelled
 from detector.flagger import Float32, Scores
 from detector.flagger.training import INSIDE, is_known
+from detector.patterns import CLASSES
 from detector.region import OF_SIDE
-from detector.taxonomy import CLASSES
 
 if TYPE_CHECKING:
     import pandas as pd

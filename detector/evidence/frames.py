@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Final
 
@@ -18,6 +19,8 @@ from detector.trace import Cat, Int64
 
 MOST_LINES: Final = 3
 LEAST_PART: Final = 0.1  # of the heaviest line's weight: what is lighter is no lead
+DEEPEST: Final = 4  # modules of a path
+MODULE_CHARS: Final = 60
 
 
 class Frames:
@@ -50,22 +53,89 @@ class Frames:
         owner = around(self.trace, self.rows)
         return Listing(self.trace, "frame", self.rows, key, names, owner, user)
 
+    def _of_names(self, wanted: Callable[[str], bool]) -> Holders:
+        names = np.array([wanted(name) for name in self.trace.names], np.bool_)
+        return Holders(self.a, self.rows[names[self.trace.name[self.rows]]])
+
     @cached_property
-    def user_rows(self) -> Int64:
+    def user(self) -> Holders:
         """Frames of the user's own files."""
-        names = np.array([is_user(name) for name in self.trace.names], np.bool_)
-        return self.rows[names[self.trace.name[self.rows]]] if len(names) else self.rows
+        return self._of_names(is_user)
 
     @cached_property
-    def user(self) -> Listing:
-        """User frames by name, with the time spent in no deeper user frame."""
-        owner = around(self.trace, self.user_rows)
-        key = self.trace.name[self.user_rows].astype(np.int64)
-        return Listing(self.trace, "frame", self.user_rows, key, self.trace.names, owner)
+    def modules(self) -> Holders:
+        """Frames of ``nn.Module`` instances."""
+        return self._of_names(lambda name: vocabulary.MODULE_FRAME.match(name) is not None)
 
-    def at(self, times: Int64) -> Int64:
-        """Position in ``user_rows`` of the deepest user frame at each time, or -1."""
-        listing = self.user
+    def where(self, region: Region) -> tuple[SourceLine, ...]:
+        """The user's lines with the most of the region's faulty time, the heaviest first."""
+        by_name = self.user.by_name(region)
+        order = np.argsort(-by_name, kind="stable")[:MOST_LINES]
+        kept = [i for i in order if by_name[i] > LEAST_PART * by_name[order[0]]]
+        return tuple(source_line(self.trace.names[i]) for i in kept)
+
+    def module_path(self, region: Region) -> tuple[str, ...]:
+        """The module with the most of the region's faulty time, and those around it, the outermost
+        first; the innermost ``DEEPEST`` of them."""
+        by_name = self.modules.by_name(region)
+        if not by_name.any():
+            return ()
+        rows = self.modules.rows
+        mine = rows[self.trace.name[rows] == int(np.argmax(by_name))]
+        at = int(mine[np.argmax(self.trace.dur[mine])])
+        path: list[str] = []
+        while at >= 0 and len(path) < DEEPEST:
+            if match := vocabulary.MODULE_FRAME.match(self.trace.names[self.trace.name[at]]):
+                path.append(words.bounded(match[1], MODULE_CHARS))
+            at = int(self.trace.parent[at])
+        return tuple(reversed(path))
+
+
+class Holders:
+    """Frames that hold a region's time: of the thread that runs the program, in time order."""
+
+    def __init__(self, activity: Activity, rows: Int64) -> None:
+        self.a, self.trace, self.rows = activity, activity.trace, rows
+
+    @cached_property
+    def listing(self) -> Listing:
+        """The frames by name, with the time spent in no deeper one of them."""
+        owner = around(self.trace, self.rows)
+        key = self.trace.name[self.rows].astype(np.int64)
+        return Listing(self.trace, "frame", self.rows, key, self.trace.names, owner)
+
+    def by_name(self, region: Region) -> Floats:
+        """For each name of the trace the region's faulty time in its frames; all of the region's
+        time where none is faulty."""
+        if not len(self.rows):
+            return np.zeros(len(self.trace.names))
+        weight = self._kernel_weight(region) if region.side == "gpu" else self._host_weight(region)
+        if weight.sum() <= 0:
+            whole = Intervals.span(region.start, region.end)
+            weight = self.listing.weigh(whole, region.start, region.end)
+        found = np.bincount(self.listing.key, weight, len(self.trace.names))
+        return np.asarray(found, np.float64)
+
+    def _host_weight(self, region: Region) -> Floats:
+        """Per frame: the time in it that the device idles or the host waits."""
+        a, start, end = self.a, region.start, region.end
+        faulty = a.sync | a.alloc | a.loader | a.idle(start, end)
+        return self.listing.weigh(faulty, start, end)
+
+    def _kernel_weight(self, region: Region) -> Floats:
+        """Per frame: the device time of what was launched from it."""
+        work = self.a.device_work
+        first, last = np.searchsorted(self.trace.start[work], (region.start, region.end))
+        work = work[first:last]
+        work = work[self.trace.launch[work] >= 0]
+        frame = self._at(self.trace.start[self.trace.launch[work]])
+        known = frame >= 0
+        weight = np.bincount(frame[known], self.trace.dur[work][known], len(self.rows))
+        return np.asarray(weight, np.float64)
+
+    def _at(self, times: Int64) -> Int64:
+        """Position in ``rows`` of the deepest frame at each time, or -1."""
+        listing = self.listing
         found = np.searchsorted(listing.start, times, side="right") - 1
         owner = listing.owner if listing.owner is not None else np.empty(0, np.int64)
         for _ in range(1_000):  # climbs one frame a round; deeper stacks are cut off
@@ -74,37 +144,6 @@ class Frames:
                 break
             found = np.where(over, owner[found], found)
         return found
-
-    def where(self, region: Region) -> tuple[SourceLine, ...]:
-        """The user's lines with the most of the region's faulty time, the heaviest first."""
-        if not len(self.user_rows):
-            return ()
-        weight = self._kernel_weight(region) if region.side == "gpu" else self._host_weight(region)
-        if weight.sum() <= 0:
-            weight = self.user.weigh(
-                Intervals.span(region.start, region.end), region.start, region.end
-            )
-        by_name = np.bincount(self.user.key, weight, len(self.trace.names))
-        order = np.argsort(-by_name, kind="stable")[:MOST_LINES]
-        kept = [i for i in order if by_name[i] > LEAST_PART * by_name[order[0]]]
-        return tuple(source_line(self.trace.names[i]) for i in kept)
-
-    def _host_weight(self, region: Region) -> Floats:
-        """Per user frame: the time in it that the device idles or the host waits."""
-        a, start, end = self.a, region.start, region.end
-        faulty = a.sync | a.alloc | a.loader | a.idle(start, end)
-        return self.user.weigh(faulty, start, end)
-
-    def _kernel_weight(self, region: Region) -> Floats:
-        """Per user frame: the device time of what was launched from it."""
-        work = self.a.device_work
-        first, last = np.searchsorted(self.trace.start[work], (region.start, region.end))
-        work = work[first:last]
-        work = work[self.trace.launch[work] >= 0]
-        frame = self.at(self.trace.start[self.trace.launch[work]])
-        known = frame >= 0
-        weight = np.bincount(frame[known], self.trace.dur[work][known], len(self.user_rows))
-        return np.asarray(weight, np.float64)
 
 
 def is_user(name: str) -> bool:

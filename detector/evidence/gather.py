@@ -18,9 +18,11 @@ from detector.evidence.fields import Amount, Fields
 from detector.evidence.frames import Frames
 from detector.evidence.listing import Listing, Sums, around
 from detector.evidence.measures import MEASURES
+from detector.evidence.occurring import Occurring
 from detector.evidence.sheet import Evidence, EvidenceRow, Item, Kind, Place
+from detector.patterns import IDS, Circumstances, circumstances_of
 from detector.region import Region
-from detector.taxonomy import IDS
+from detector.signals import signals_of
 from detector.trace import NS_PER_US, Cat, Int64
 from detector.window import Judged
 
@@ -59,19 +61,28 @@ class _Prepared:
         self.a, self.trace, self.judged = activity, activity.trace, judged
         self.visible = visible(activity, judged)
         self.frames = Frames(activity)
+        self.occurring = Occurring(activity, self.visible)
 
     def gather(self, region: Region) -> Evidence:
         rows, items = self._rows(region), self._items(region)
+        where = self.frames.where(region)
         return Evidence(
             region,
             self._place(region),
             self.trace.vendor if self.a.has_device else "cpu",
             rows,
             items,
-            self.frames.where(region),
+            where,
             self.visible,
             self._given_back(region),
+            self._circumstances,
+            self.occurring.items(region),
+            () if where else self.frames.module_path(region),
         )
+
+    @cached_property
+    def _circumstances(self) -> Circumstances:
+        return circumstances_of(signals_of(self.trace, self.a))
 
     # -- numbers -------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from detector.patterns import Circumstances
 from detector.region import Region
 
 Unit = Literal["share", "count", "us", "GB/s", "elements", "MB"]
@@ -86,6 +87,11 @@ class Evidence:
     visible: frozenset[str]  # ids of the patterns that this trace can show
     # By pattern: the share of the region that its fix could give back; only those above zero.
     claims: Mapping[str, float] = field(default_factory=dict)
+    circumstances: Circumstances = field(default_factory=Circumstances)  # of the whole trace
+    # By pattern: the name with most time among its own occurrences that begin in the region.
+    occurring: Mapping[str, Item] = field(default_factory=dict)
+    # Without ``where``: the path of the module with most of the time, the outermost first.
+    modules: tuple[str, ...] = ()
 
     def table(self) -> tuple[EvidenceRow, ...]:
         """The numbers worth a person's look: those that are not zero, here or in the rest."""

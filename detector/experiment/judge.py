@@ -15,7 +15,8 @@ from detector.experiment.record import Outcome
 from detector.experiment.tables import clusters, provenance, table, written
 from detector.judge.embedded import POOL, Model
 from detector.metrics import Estimate, by_cluster
-from detector.taxonomy import CLASSES, NONE
+from detector.patterns import CLASSES
+from detector.taxonomy import NONE
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,7 +14,7 @@ from detector import cost
 from detector.activity import Activity
 from detector.features.measure import LENGTH, Covered, Feature, Need, Product, Ratio, Scale
 from detector.intervals import Intervals
-from detector.taxonomy import PATTERNS, Pattern
+from detector.patterns import PATTERNS, Pattern
 
 # Not of the patterns that a single trace cannot show: their claims are always empty.
 SHOWN: Final = tuple(pattern for pattern in PATTERNS if "ranks" not in pattern.needs)

@@ -7,7 +7,7 @@ windows costs a few binary searches and no loop over events.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from detector.activity import Activity
 from detector.features import sets
 from detector.features.measure import Need, Values
 from detector.intervals import Intervals
+from detector.memo import memoized
 from detector.trace import Cat, Int64
 
 
@@ -26,8 +27,7 @@ class Track:
         self.rows = rows
         self.start = trace.start[rows]
         self.end = trace.end[rows]
-        self._sheet = sheet
-        self._weight = lru_cache(maxsize=None)(self._prefix)
+        self._activity = sheet.activity  # not the sheet, which has this: no circles
 
     @cached_property
     def _sums(self) -> tuple[Int64, Int64, Int64]:
@@ -41,15 +41,16 @@ class Track:
         done = np.searchsorted(end, t, side="left")
         return (t * begun - starts[begun]) - (t * done - ends[done])
 
+    @memoized
     def _prefix(self, weight: str) -> Values:
         name = weight.removesuffix("^2")
-        values = sets.WEIGHTS[name](self._sheet.activity, self.rows)
+        values = sets.WEIGHTS[name](self._activity, self.rows)
         values = values if name == weight else values**2
         return np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
 
     def weight_before(self, weight: str, index: Int64) -> Values:
         """The weight of the first ``index`` events."""
-        return self._weight(weight)[index]
+        return self._prefix(weight)[index]
 
 
 class Sheet:
@@ -57,23 +58,27 @@ class Sheet:
 
     def __init__(self, activity: Activity) -> None:
         self.activity = activity
-        self.track = lru_cache(maxsize=None)(self._track)
-        self.intervals = lru_cache(maxsize=None)(self._intervals)
-        self.scale = lru_cache(maxsize=None)(self._scale)
-        self.has = lru_cache(maxsize=None)(self._has)
 
-    def _track(self, name: str) -> Track:
+    @memoized
+    def track(self, name: str) -> Track:
+        """A set of rows."""
         return Track(self, sets.rows(self.activity, name))
 
-    def _intervals(self, name: str) -> Intervals:
+    @memoized
+    def intervals(self, name: str) -> Intervals:
+        """A set of time."""
         if name in sets.ROWS:  # its rows may be at hand
             return self.activity.spans(self.track(name).rows)
         return sets.intervals(self.activity, name)
 
-    def _scale(self, name: str) -> float:
+    @memoized
+    def scale(self, name: str) -> float:
+        """A figure of the whole trace."""
         return sets.SCALES[name](self.activity)
 
-    def _has(self, need: Need) -> bool:
+    @memoized
+    def has(self, need: Need) -> bool:
+        """Whether the trace holds this."""
         trace = self.activity.trace
         known: dict[Need, Callable[[], bool]] = {
             "device": lambda: self.activity.has_device,
@@ -97,10 +102,6 @@ class Cuts:
         self.sheet = sheet
         self.start = start
         self.end = end
-        self.covered = lru_cache(maxsize=None)(self._covered)
-        self.spent = lru_cache(maxsize=None)(self._spent)
-        self.count = lru_cache(maxsize=None)(self._count)
-        self._index = lru_cache(maxsize=None)(self._positions)
 
     def __len__(self) -> int:
         return len(self.start)
@@ -110,19 +111,26 @@ class Cuts:
         """ns."""
         return (self.end - self.start).astype(np.float64)
 
-    def _covered(self, of: str) -> Values:
+    @memoized
+    def covered(self, of: str) -> Values:
+        """Covered time of an interval set, ns."""
         return self.sheet.intervals(of).covered(self.start, self.end).astype(np.float64)
 
-    def _spent(self, of: str) -> Values:
+    @memoized
+    def spent(self, of: str) -> Values:
+        """Time of all events of a set, ns."""
         track = self.sheet.track(of)
         inside = track.spent_before(self.end) - track.spent_before(self.start)
         return inside.astype(np.float64)
 
-    def _positions(self, of: str) -> tuple[Int64, Int64]:
+    @memoized
+    def _index(self, of: str) -> tuple[Int64, Int64]:
         start = self.sheet.track(of).start
         return np.searchsorted(start, self.start), np.searchsorted(start, self.end)
 
-    def _count(self, of: str) -> Values:
+    @memoized
+    def count(self, of: str) -> Values:
+        """Events of a set that start in the window."""
         first, last = self._index(of)
         return (last - first).astype(np.float64)
 

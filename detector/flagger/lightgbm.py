@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +21,9 @@ from detector.errors import ModelError
 from detector.features import COLUMNS
 from detector.features.claims import CLAIMED
 from detector.flagger import Float32, Scores, calibration
-from detector.taxonomy import CLASSES, NONE
-
-if TYPE_CHECKING:
-    import lightgbm
+from detector.flagger.trees import Trees
+from detector.patterns import CLASSES
+from detector.taxonomy import NONE
 
 Float64 = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -45,11 +44,12 @@ CARD: Final = frozenset(
 class Heads:
     """Trees, and the columns of the features' matrix that they go by.
 
-    ``boosters``: by head; without the classes' head all classes are equally likely. The classes'
-    head has seen faulty windows only: it tells which pattern it is, not whether it is one.
+    ``boosters``: by head, ``Trees``, or from training ``lightgbm.Booster``; without the classes'
+    head all classes are equally likely. The classes' head has seen faulty windows only: it tells
+    which pattern it is, not whether it is one.
     """
 
-    def __init__(self, columns: Sequence[str], boosters: Mapping[str, lightgbm.Booster]) -> None:
+    def __init__(self, columns: Sequence[str], boosters: Mapping[str, Any]) -> None:
         place = {column: i for i, column in enumerate(COLUMNS)}
         self.columns = tuple(columns)
         self.boosters = dict(boosters)
@@ -105,9 +105,7 @@ class LightGBMFlagger:
         self._curves = curves_of(self.folder / "card.json", self.card)
         self._heads = Heads(self.card["columns"], {head: self._load(head) for head in HEADS})
 
-    def _load(self, head: str) -> lightgbm.Booster:
-        import lightgbm  # half a second: only when a scan reaches the model
-
+    def _load(self, head: str) -> Trees:
         file = self.folder / f"{head}.txt"
         try:
             text = file.read_text()
@@ -117,7 +115,7 @@ class LightGBMFlagger:
             raise ModelError(f"{file}: not a text ({error.reason})") from error
         if sha256(text) != self.card["sha256"].get(head):
             raise ModelError(f"{file}: does not match the hash in its card")
-        booster = lightgbm.Booster(model_str=text)
+        booster = Trees(text)
         if booster.num_feature() != len(self.card["columns"]):
             raise ModelError(f"{file}: goes by {booster.num_feature()} columns, its card by others")
         return booster

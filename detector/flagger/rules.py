@@ -13,7 +13,8 @@ import numpy as np
 
 from detector.features import COLUMNS
 from detector.flagger import Float32, Scores
-from detector.taxonomy import CLASSES, NONE, Side
+from detector.patterns import CLASSES
+from detector.taxonomy import NONE, Side
 
 # (column, threshold, side, the pattern it names)
 RULES: Final[tuple[tuple[str, float, Side, str], ...]] = (

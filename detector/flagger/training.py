@@ -19,7 +19,8 @@ from detector.features.claims import CLAIMED
 from detector.flagger import Float32, calibration
 from detector.flagger.lightgbm import HEADS, Heads
 from detector.flagger.lightgbm import SIDES as SIDES
-from detector.taxonomy import BY_ID, CLASSES, NONE
+from detector.patterns import BY_ID, CLASSES
+from detector.taxonomy import NONE
 
 if TYPE_CHECKING:
     import lightgbm

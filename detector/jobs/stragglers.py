@@ -126,14 +126,15 @@ def judge(late: Lateness, ranks: Sequence[RankTrace]) -> tuple[How, list[tuple[i
 
 
 def _steady(late: Lateness, rank: int) -> bool:
-    """Whether a rank is late by more than its steps differ, and than ends are apart."""
+    """Whether a rank is late in most steps, or by more than steps differ; and by more than ends
+    are apart. A pause of one rank, once, is a one-off and not a rank that is late.
+    """
     mine = late.by_step[rank]
-    ahead = mine - np.delete(late.by_step, rank, axis=0).max(axis=0)
     if mine.mean() < 2 * late.blur_ns:
         return False
-    if len(mine) < 3:
+    if len(mine) < 3 or _late_steps(late, rank).mean() >= MOSTLY:
         return True
-    # A pause of one rank, once, is a one-off and not a rank that is late.
+    ahead = mine - np.delete(late.by_step, rank, axis=0).max(axis=0)
     return bool(ahead.mean() >= STEADY * ahead.std(ddof=1) / np.sqrt(len(mine)))
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from detector.evidence import Evidence
 from detector.evidence.measures import MEASURES
-from detector.taxonomy import IDS
+from detector.patterns import IDS
 
 _PLACE: Final = ("log10_us", "steps", "of_judged", "device_side", "cpu_run", "rocm")
 NAMES: Final[tuple[str, ...]] = (

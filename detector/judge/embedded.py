@@ -22,7 +22,8 @@ from safetensors.numpy import load
 from detector.errors import ModelError
 from detector.evidence import Evidence
 from detector.judge import Answers, Verdict, dense, feedback, network, tokens
-from detector.taxonomy import CLASSES, NONE
+from detector.patterns import CLASSES
+from detector.taxonomy import NONE
 
 SHIPPED: Final = Path(__file__).resolve().parent.parent / "models" / "embedded_judge.safetensors"
 KIND: Final = "embedded-judge-2"

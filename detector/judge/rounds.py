@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from detector.evidence import Evidence, words
 from detector.judge import Verdict, feedback, schema
-from detector.taxonomy import PATTERNS
+from detector.patterns import PATTERNS
 
 Ask = Callable[[Evidence, "Retry | None"], str]  # the raw answer; raises JudgeError
 

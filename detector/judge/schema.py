@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from detector.evidence import Evidence
-from detector.taxonomy import IDS, NONE, PATTERNS, UNCLEAR
+from detector.patterns import IDS, PATTERNS
+from detector.taxonomy import NONE, UNCLEAR
 
 EXPLANATION_CHARS: Final = 1_200
 FIX_CHARS: Final = 800

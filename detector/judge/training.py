@@ -22,7 +22,7 @@ from torch import nn
 from detector.errors import ModelError
 from detector.evidence import Evidence
 from detector.judge import dense, embedded, network, tokens
-from detector.taxonomy import CLASSES
+from detector.patterns import CLASSES
 
 GELU: Final = "tanh"
 LEAST_SCALE: Final = 1e-3  # a number that never varies in training must not explode later

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from detector.errors import JudgeError
 from detector.evidence import Evidence, words
 from detector.judge import Answers, Verdict, feedback, rounds, schema
-from detector.taxonomy import IDS, NONE, UNCLEAR
+from detector.patterns import IDS
+from detector.taxonomy import NONE, UNCLEAR
 
 MOST_CANDIDATES: Final = 5
 AT_ONCE: Final = 16  # ids scored in one batch

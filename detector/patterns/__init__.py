@@ -1,13 +1,14 @@
-"""The anti-patterns, one place each: where they occur, what repairs them, what is assumed.
+"""The anti-patterns, one place each: what they are, where they occur, what repairs them.
 
-One module a family. ``PATTERNS`` has them in the taxonomy's order, which the models' classes
-follow.
+One module a family. The order of ``PATTERNS`` is the order of the models' classes: a pattern goes
+to the end of its family, and the models are trained again.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from detector.patterns.circumstances import Circumstances, circumstances_of
 from detector.patterns.comm import PATTERNS as COMM
 from detector.patterns.compile import PATTERNS as COMPILE
 from detector.patterns.compute import PATTERNS as COMPUTE
@@ -15,12 +16,26 @@ from detector.patterns.host import PATTERNS as HOST
 from detector.patterns.infer import PATTERNS as INFER
 from detector.patterns.input import PATTERNS as INPUT
 from detector.patterns.memory import PATTERNS as MEMORY
-from detector.patterns.pattern import Family, Kind, Occurrences, Pattern
+from detector.patterns.pattern import Advice, Cited, Family, Kind, Occurrences, Pattern
 from detector.patterns.sync import PATTERNS as SYNC
-from detector.taxonomy import IDS
+from detector.taxonomy import NONE
 
-_ALL: Final = (*INPUT, *SYNC, *HOST, *MEMORY, *COMPUTE, *COMPILE, *COMM, *INFER)
-BY_ID: Final = {pattern.id: pattern for pattern in _ALL}
-PATTERNS: Final = tuple(BY_ID[name] for name in IDS)
+PATTERNS: Final = (*INPUT, *SYNC, *HOST, *MEMORY, *COMPUTE, *COMPILE, *COMM, *INFER)
+BY_ID: Final = {pattern.id: pattern for pattern in PATTERNS}
+IDS: Final = tuple(BY_ID)
+CLASSES: Final = (*IDS, NONE)  # the classes of every model, in this order
 
-__all__ = ["BY_ID", "PATTERNS", "Family", "Kind", "Occurrences", "Pattern"]
+__all__ = [
+    "BY_ID",
+    "CLASSES",
+    "IDS",
+    "PATTERNS",
+    "Advice",
+    "Circumstances",
+    "Cited",
+    "Family",
+    "Kind",
+    "Occurrences",
+    "Pattern",
+    "circumstances_of",
+]

@@ -10,7 +10,13 @@ from typing import Final
 import numpy as np
 
 from detector import vocabulary
-from detector.patterns.pattern import Pattern
+from detector.patterns.circumstances import (
+    is_exchange,
+    under_ddp,
+    under_fsdp,
+    under_tensor_parallelism,
+)
+from detector.patterns.pattern import Advice, Pattern
 from detector.patterns.repairs import dropped, removed
 from detector.replay.repair import Repair
 from detector.signals import Signals
@@ -36,49 +42,188 @@ def _bucketed(s: Signals, rows: Int64) -> Repair:
 
 PATTERNS: Final = (
     Pattern(
-        "comm-exposed",
-        "comm",
-        "opportunity",
-        "exposed-collective",
-        _overlapped,
-        "there is compute to hide all transfers behind",
-        ("communication", "rank-wait"),
-        lambda s: not s.activity.has_device or len(s.activity.compute) > 0,
+        id="comm-exposed",
+        family="comm",
+        kind="opportunity",
+        side="gpu",
+        needs=("device", "comm"),
+        signal="exposed-collective",
+        repair=_overlapped,
+        assumes="there is compute to hide all transfers behind",
+        explains=("communication", "rank-wait"),
+        applies=lambda s: not s.activity.has_device or len(s.activity.compute) > 0,
+        title="Exposed communication",
+        what="The GPU waits for collectives that no compute hides. What exceeds the estimated "
+        "transfer is waiting for other ranks, and is not counted as a saving.",
+        look="collective kernels with little compute beside them",
+        costs="The time of collectives beside which nothing computes: transfer, and waiting for "
+        "other ranks.",
+        repaired="Collectives take no longer than what is waiting: that of each beyond the fastest "
+        "of its kind and size, or beyond what its size takes at the best rate of its kind. Where "
+        "there are fewer than three of a kind, all of it counts as transfer.",
+        harmless="The last bucket of a backward pass, and what the next op needs at once.",
+        advice=(
+            Advice(
+                "Start the exchange for the next batch, or for the other half of this one, while "
+                "dense layers compute; TorchRec's train pipelines do this for embeddings.",
+                "work = dist.all_to_all_single(out, x, async_op=True)\n"
+                "y = dense(z)  # what needs no exchanged data\n"
+                "work.wait()  # before out is used",
+                (is_exchange,),
+            ),
+            Advice(
+                "Prefetch the next layers' parameters while this one computes, and shard in units "
+                "that are large enough to hide a gather.",
+                "for a, b in zip(layers, layers[1:]):\n"
+                "    a.set_modules_to_forward_prefetch([b])\n"
+                "    b.set_modules_to_backward_prefetch([a])",
+                (under_fsdp,),
+            ),
+            Advice(
+                "Buckets are reduced while the backward pass goes on: keep them large enough for "
+                "bandwidth but more than one, let gradients be views of them, and compress to bf16 "
+                "where the network is slow.",
+                "model = DistributedDataParallel(\n"
+                "    model, bucket_cap_mb=50, gradient_as_bucket_view=True, static_graph=True)",
+                (under_ddp,),
+            ),
+            Advice(
+                "The next product needs each result at once: keep the group within one machine's "
+                "fast links, use fewer ranks per group, or split the batch so that one half "
+                "computes while the other communicates.",
+                'mesh = init_device_mesh("cuda", (n // 4, 4), mesh_dim_names=("dp", "tp"))',
+                (under_tensor_parallelism,),
+            ),
+            Advice(
+                "Start the collective early and wait for it late, with compute in between.",
+                "work = dist.all_reduce(x, async_op=True)\n"
+                "y = independent(z)\n"
+                "work.wait()  # before x is used",
+            ),
+        ),
+        facts=("exposed_comm", "comm", "collectives"),
+        cites="collective",
     ),
     Pattern(
-        "comm-small-collectives",
-        "comm",
-        "opportunity",
-        "small-collective",
-        _bucketed,
-        "one collective takes the place of sixteen",
-        ("communication", "rank-wait", "dispatch", "framework"),
+        id="comm-small-collectives",
+        family="comm",
+        kind="opportunity",
+        side="gpu",
+        needs=("host", "comm"),
+        signal="small-collective",
+        repair=_bucketed,
+        assumes="one collective takes the place of sixteen",
+        explains=("communication", "rank-wait", "dispatch", "framework"),
+        title="Many small collectives",
+        what="Each collective under 1 MB pays the full latency for a few bytes.",
+        look="In msg nelems x dtype under 1 MB, many times a step",
+        costs="Ten to some hundred microseconds each, however little is sent.",
+        repaired="Fifteen of sixteen go, with the ops that call for them.",
+        harmless="A few a step, for a loss or a flag.",
+        advice=(
+            Advice(
+                "Shard larger units, such as whole blocks: each gets one gather and one reduction.",
+                "for block in model.layers: fully_shard(block)  # not every Linear\n"
+                "fully_shard(model)",
+                (under_fsdp,),
+            ),
+            Advice(
+                "Raise the bucket size, send metrics as one tensor every N steps, and keep "
+                "SyncBatchNorm to where the batch per rank is small.",
+                "model = DistributedDataParallel(model, bucket_cap_mb=50)\n"
+                "dist.all_reduce(torch.stack([loss, accuracy, norm]))",
+                (under_ddp,),
+            ),
+            Advice(
+                "Join the tensors and send them in one collective.",
+                "flat = torch.cat([g.flatten() for g in grads])\ndist.all_reduce(flat)",
+            ),
+        ),
+        facts=("small_collectives", "collective_elements", "collectives", "comm"),
+        cites="collective",
     ),
     Pattern(
-        "comm-straggler",
-        "comm",
-        "fault",
-        "straggler",
-        dropped,
-        "needs the traces of several ranks",
-        ("rank-wait",),
+        id="comm-straggler",
+        family="comm",
+        kind="fault",
+        side="gpu",
+        needs=("device", "comm", "ranks"),
+        signal="straggler",
+        repair=dropped,
+        assumes="needs the traces of several ranks",
+        explains=("rank-wait",),
+        title="Ranks wait for a straggler",
+        what="All ranks of a collective wait until the slowest has arrived.",
+        look="same group and sequence: the late rank has the shortest kernel",
+        costs="Every rank loses what the slowest takes longer.",
+        repaired="Nothing from one rank's trace: who was late needs the traces of the others.",
+        harmless="The late rank differs from step to step, and by little.",
+        advice=(
+            Advice(
+                "Scan the late rank's own trace: balance its work, or fix its input.",
+                "DistributedSampler(dataset, drop_last=True)  # the same number of batches each",
+            ),
+        ),
+        facts=("exposed_comm", "comm", "collectives"),
+        cites="collective",
     ),
     Pattern(
-        "comm-unused-parameters",
-        "comm",
-        "fault",
-        "unused-parameters",
-        removed,
-        "the graph is static",
-        ("framework", "dispatch"),
+        id="comm-unused-parameters",
+        family="comm",
+        kind="fault",
+        side="cpu",
+        needs=("host", "comm"),
+        signal="unused-parameters",
+        repair=removed,
+        assumes="the graph is static",
+        explains=("framework", "dispatch"),
+        title="DDP searches for unused parameters every step",
+        what="The search traverses the autograd graph and delays the reduction.",
+        look="reducer::search_unused_parameters in each step",
+        costs="The traversal between forward and backward pass, on the thread that launches; what "
+        "overlap is lost besides is not counted.",
+        repaired="The searches go.",
+        harmless="The used parameters differ from step to step, as with random routing.",
+        advice=(
+            Advice(
+                "Turn the search off; where the same parameters stay unused, declare the graph "
+                "static.",
+                "DistributedDataParallel(model)  # find_unused_parameters is False\n"
+                "DistributedDataParallel(model, static_graph=True)  # some are never used",
+            ),
+        ),
+        facts=("unused_parameters", "exposed_comm"),
+        cites="op",
     ),
     Pattern(
-        "comm-missing-no-sync",
-        "comm",
-        "fault",
-        "extra-round",
-        dropped,
-        "only the last micro-step has to reduce",
-        ("communication", "rank-wait"),
+        id="comm-missing-no-sync",
+        family="comm",
+        kind="fault",
+        side="gpu",
+        needs=("host", "comm"),
+        signal="extra-round",
+        repair=dropped,
+        assumes="only the last micro-step has to reduce",
+        explains=("communication", "rank-wait"),
+        title="Gradients reduced on every micro-step",
+        what="With gradient accumulation only the last backward pass has to reduce.",
+        look="two or more rounds of all-reduce per optimizer step",
+        costs="A whole round of reductions for every micro-step but the last.",
+        repaired="All rounds but the last before each optimizer step go.",
+        harmless="Under FSDP, reducing at once saves the memory of unsharded gradients.",
+        advice=(
+            Advice(
+                "Reduce in the last micro-step only, where memory holds the unsharded gradients.",
+                "model.set_requires_gradient_sync(i == last)  # FSDP2; FSDP1: model.no_sync()\n"
+                "loss.backward()",
+                (under_fsdp,),
+            ),
+            Advice(
+                "Wrap forward and backward pass of all but the last micro-step in no_sync.",
+                "with model.no_sync() if i < last else nullcontext():\n    model(x).backward()",
+            ),
+        ),
+        facts=("repeated_collectives", "exposed_comm", "collectives", "optimizer_steps"),
+        cites="collective",
     ),
 )

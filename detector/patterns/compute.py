@@ -7,10 +7,25 @@ from typing import Final
 import numpy as np
 
 from detector.patterns import capability
-from detector.patterns.pattern import Pattern
+from detector.patterns.circumstances import (
+    falls_back_to_math,
+    has_fp16_only,
+    has_tf32,
+    in_convolutions,
+    in_inference,
+    in_training,
+    in_transformers,
+    is_compiled,
+    lacks_compiler,
+    on_rocm,
+    optimizer_has_foreach,
+    optimizer_has_fused,
+)
+from detector.patterns.pattern import Advice, Pattern
 from detector.patterns.repairs import dropped, quicker_host, shortened, spared
 from detector.replay.repair import Repair
 from detector.rows import multiprocessors
+from detector.rowset import difference
 from detector.signals import Signals
 from detector.signals.device import SHORT_NS, issued
 from detector.trace import Int64
@@ -55,7 +70,7 @@ def _between(s: Signals, order: Int64) -> np.ndarray:
     a, trace = s.activity, s.trace
     other = a.compute_rows if a.has_device else s.activity.top_ops
     keep = [a.kernels_of(kind) for kind in ("copy", "cat", "reduce")] if a.has_device else []
-    other = np.setdiff1d(other, np.concatenate([order, *keep]))
+    other = difference(other, np.concatenate([order, *keep]))
     at = np.sort(trace.start[other])
     first, second = trace.start[order[:-1]], trace.start[order[1:]]
     return np.asarray(np.searchsorted(at, second) > np.searchsorted(at, first))
@@ -75,68 +90,281 @@ def _has_matrix_units(s: Signals) -> bool:
 
 PATTERNS: Final = (
     Pattern(
-        "compute-fp32-matmul",
-        "compute",
-        "opportunity",
-        "fp32-matrix",
-        _on_tensor_cores,
-        "the model bears TF32 or half precision; products are three times as fast then "
+        id="compute-fp32-matmul",
+        family="compute",
+        kind="opportunity",
+        side="gpu",
+        needs=("device",),
+        signal="fp32-matrix",
+        repair=_on_tensor_cores,
+        assumes="the model bears TF32 or half precision; products are three times as fast then "
         "(twice on ROCm)",
-        ("compute",),
-        _has_matrix_units,
+        explains=("compute",),
+        applies=_has_matrix_units,
+        title="Matrix products in full fp32",
+        what="Matrix products run without the device's matrix units, where a shorter type would "
+        "do.",
+        look="sgemm or f32f32 simt kernels and no tensor-core kernel",
+        costs="The units for full fp32 are several times slower than the matrix units.",
+        repaired="Each such kernel takes a third of its time (half on ROCm), but no less than a "
+        "kernel's start.",
+        harmless="The numbers need fp32: solvers, some losses, small parts of a model.",
+        advice=(
+            Advice(
+                "Let cuDNN use TF32 (the default: something switches it off), or run the "
+                "convolutions in bf16 under autocast with channels_last.",
+                "torch.backends.cudnn.allow_tf32 = True\n"
+                'with torch.autocast("cuda", dtype=torch.bfloat16): loss = model(x)',
+                (has_tf32, in_convolutions),
+            ),
+            Advice(
+                "Allow TF32 for fp32 products, which changes no tensor's type; autocast to bf16 is "
+                "faster still.",
+                'torch.set_float32_matmul_precision("high")',
+                (has_tf32,),
+            ),
+            Advice(
+                "Run in bf16: under autocast, or with the model cast once for inference.",
+                'with torch.autocast("cuda", dtype=torch.bfloat16):  # "cuda" is right on ROCm\n'
+                "    y = model(x)",
+                (on_rocm,),
+            ),
+            Advice(
+                "This GPU's tensor cores take fp16 alone: autocast to fp16, with a GradScaler.",
+                'scaler = torch.amp.GradScaler("cuda")\n'
+                'with torch.autocast("cuda", dtype=torch.float16): loss = model(x)\n'
+                "scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()",
+                (has_fp16_only, in_training),
+            ),
+            Advice(
+                "This GPU's tensor cores take fp16 alone: run the model in fp16.",
+                "model = model.half()  # inputs too, or torch.autocast to torch.float16",
+                (has_fp16_only,),
+            ),
+            Advice(
+                "Run the products in a type that the device's matrix units take.",
+                "with torch.autocast(device_type): y = model(x)",
+            ),
+        ),
+        facts=("fp32_matrix", "tensor_core", "kernel_gemm"),
+        cites="kernel",
     ),
     Pattern(
-        "compute-misaligned-gemm",
-        "compute",
-        "opportunity",
-        "misaligned-gemm",
-        _aligned,
-        "aligned kernels of the same size take 0.7 of the time",
-        ("compute",),
+        id="compute-misaligned-gemm",
+        family="compute",
+        kind="opportunity",
+        side="gpu",
+        needs=("device", "shapes"),
+        signal="misaligned-gemm",
+        repair=_aligned,
+        assumes="aligned kernels of the same size take 0.7 of the time",
+        explains=("compute",),
+        title="GEMM dimensions not divisible by 8",
+        what="Dimensions that are no multiple of 8 (16 in fp8) run on slower kernels.",
+        look="Input Dims not a multiple of 8; align1 or align2 kernels",
+        costs="Loads of one or two elements at a time keep the matrix units waiting.",
+        repaired="Each such kernel takes 0.7 of its time.",
+        harmless="The product is small or bound by memory, or the odd dimension is the batch.",
+        advice=(
+            Advice(
+                "Pad what is odd to a multiple of 8, better 64: vocabulary, hidden size, heads or "
+                "sequence length.",
+                "vocab = (vocab + 63) // 64 * 64  # the added rows are never used\n"
+                "x = F.pad(x, (0, -x.shape[-1] % 8))",
+            ),
+        ),
+        facts=("work_misaligned", "odd_matmul", "misaligned_kernels", "kernel_gemm"),
+        cites="launched",
     ),
     Pattern(
-        "compute-underfilled",
-        "compute",
-        "opportunity",
-        "underfilled-kernel",
-        _filled,
-        "the same work can be spread over all multiprocessors",
-        ("compute",),
+        id="compute-underfilled",
+        family="compute",
+        kind="opportunity",
+        side="gpu",
+        needs=("device",),
+        signal="underfilled-kernel",
+        repair=_filled,
+        assumes="the same work can be spread over all multiprocessors",
+        explains=("compute",),
+        title="Kernels launch too few blocks to fill the GPU",
+        what="Matrix kernels launch so few blocks that most of the GPU's multiprocessors idle.",
+        look="grids below half the number of multiprocessors, many tiny matrix products",
+        costs="Multiprocessors without a block wait for those that have one.",
+        repaired="Each such kernel takes its time times the share of multiprocessors that it "
+        "fills, but no less than a kernel's start.",
+        harmless="Other streams fill the GPU meanwhile, or there is only so much work, as for one "
+        "token of one request.",
+        advice=(
+            Advice(
+                "Serve requests in batches; join small products into one bmm, or run independent "
+                "ones on two streams.",
+                "y = model(torch.stack(requests))  # one call, not one a request",
+                (in_inference,),
+            ),
+            Advice(
+                "Give each GPU a larger batch and accumulate less; join small products into one "
+                "bmm.",
+                "out = torch.bmm(a, b)  # a: [n, i, j], instead of n small mm",
+                (in_training,),
+            ),
+            Advice(
+                "Use larger batches, and bmm instead of many small products.",
+                "out = torch.bmm(a, b)  # instead of a loop of small mm",
+            ),
+        ),
+        facts=("unfilled", "kernel_us", "tiny_kernels"),
+        cites="kernel",
     ),
     Pattern(
-        "compute-unfused-attention",
-        "compute",
-        "opportunity",
-        "attention-between",
-        spared,
-        "a fused kernel takes as long as the two products",
-        ("compute", "cpu-compute"),
+        id="compute-unfused-attention",
+        family="compute",
+        kind="opportunity",
+        side="gpu",
+        needs=("host",),
+        signal="attention-between",
+        repair=spared,
+        assumes="a fused kernel takes as long as the two products",
+        explains=("compute", "cpu-compute"),
+        title="Attention is not fused",
+        what="The score matrix of attention is written and read several times.",
+        look="aten::bmm -> aten::softmax -> aten::bmm, or _scaled_dot_product_attention_math",
+        costs="The matrix grows with the square of the sequence's length, and scaling, mask, "
+        "softmax and dropout each pass over it.",
+        repaired="The work between the two products goes, with the ops that launch nothing else.",
+        harmless="Short sequences, where the matrix is small beside the products.",
+        advice=(
+            Advice(
+                "scaled_dot_product_attention is called, but falls back to plain math: the mask, "
+                "type or head size does not suit a fused kernel. Forbid the fallback to be told "
+                "why.",
+                "from torch.nn.attention import SDPBackend, sdpa_kernel\n"
+                "with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]):\n"
+                "    y = model(x)  # fails, and warns why no kernel fits",
+                (falls_back_to_math,),
+            ),
+            Advice(
+                "Load the model with its fused attention.",
+                'AutoModel.from_pretrained(name, attn_implementation="sdpa")',
+                (in_transformers,),
+            ),
+            Advice(
+                "Use the fused attention op in the place of the two products and the softmax.",
+                "y = F.scaled_dot_product_attention(q, k, v, is_causal=True)",
+            ),
+        ),
+        facts=("work_bmm", "work_softmax", "work_math_attention", "softmax_ops", "bmm_ops"),
+        cites="launched",
     ),
     Pattern(
-        "compute-unfused-elementwise",
-        "compute",
-        "opportunity",
-        "pointwise-chain",
-        _fused_chains,
-        "a fused kernel takes as long as the longest of its chain",
-        ("compute", "cpu-compute"),
+        id="compute-unfused-elementwise",
+        family="compute",
+        kind="opportunity",
+        side="gpu",
+        needs=("host",),
+        signal="pointwise-chain",
+        repair=_fused_chains,
+        assumes="a fused kernel takes as long as the longest of its chain",
+        explains=("compute", "cpu-compute"),
+        title="Pointwise or norm kernels are not fused",
+        what="Each small op of a chain reads and writes the whole tensor again.",
+        look="three or more pointwise kernels in a row under one module",
+        costs="The time of such ops is memory traffic: n ops in a row move the tensor n times.",
+        repaired="Of each chain the longest kernel stays, with the ops that launch more than the "
+        "others.",
+        harmless="The tensors are so small that they stay in the cache.",
+        advice=(
+            Advice(
+                "torch.compile does not support this GPU: use ops that are fused already "
+                "(F.layer_norm, F.gelu, addcmul) and in-place ones.",
+                "y = torch.addcmul(bias, x, scale)  # instead of x * scale + bias",
+                (lacks_compiler,),
+            ),
+            Advice(
+                "The model is compiled, and these chains lie outside what was compiled: bring "
+                "their module in, or find the break that keeps it out.",
+                "# TORCH_LOGS=graph_breaks lists the breaks\n"
+                "model.norm = torch.compile(model.norm)",
+                (is_compiled,),
+            ),
+            Advice(
+                "Compile the module, which fuses the chain into one kernel; norms and gated "
+                "activations have fused ops of their own.",
+                "block.compile()  # or the whole model\n"
+                "y = F.rms_norm(x, x.shape[-1:], weight)  # PyTorch 2.4 on",
+            ),
+        ),
+        facts=("chained", "work_chained", "work_pointwise", "pointwise_ops"),
+        cites="kernel",
     ),
     Pattern(
-        "compute-single-tensor-optimizer",
-        "compute",
-        "opportunity",
-        "optimizer-walk",
-        _fused_step,
-        "a fused optimizer takes a tenth of the host's and 0.3 of the device's time",
-        ("dispatch", "framework", "compute", "cpu-compute", "latency", "between"),
+        id="compute-single-tensor-optimizer",
+        family="compute",
+        kind="opportunity",
+        side="gpu",
+        needs=("host",),
+        signal="optimizer-walk",
+        repair=_fused_step,
+        assumes="a fused optimizer takes a tenth of the host's and 0.3 of the device's time",
+        explains=("dispatch", "framework", "compute", "cpu-compute", "latency", "between"),
+        title="Optimizer is not fused or foreach",
+        what="The optimizer updates each parameter by small ops of its own, instead of all in a "
+        "few.",
+        look="Optimizer.step over _single_tensor_*; no _foreach_ or _fused_ op",
+        costs="Ten and more ops per parameter: dispatch on the host, and one short kernel each on "
+        "a device.",
+        repaired="In the optimizer's step the host keeps a tenth of its time, and the device 0.3 "
+        "of its time.",
+        harmless="A model of a few large parameters.",
+        advice=(
+            Advice(
+                "Use the fused implementation: one pass over all parameters.",
+                "torch.optim.{optimizer}(params, lr=lr, fused=True)",
+                (optimizer_has_fused,),
+            ),
+            Advice(
+                "Use the foreach implementation: a few kernels for all parameters. It is the "
+                "default on a GPU from PyTorch 2.0 on, so look for foreach=False or an older "
+                "version.",
+                "torch.optim.{optimizer}(params, lr=lr, foreach=True)",
+                (optimizer_has_foreach,),
+            ),
+            Advice(
+                "This optimizer has no fused implementation: compile its step, or update lists of "
+                "parameters with the torch._foreach_ ops.",
+                "@torch.compile\ndef step(): optimizer.step()",
+            ),
+        ),
+        facts=("work_optimizer", "work_single_tensor", "optimizer", "single_tensor", "kernel_us"),
     ),
     Pattern(
-        "compute-conv-bias-batchnorm",
-        "compute",
-        "fault",
-        "bias-add",
-        dropped,
-        "the norm that follows subtracts the bias again",
-        ("compute",),
+        id="compute-conv-bias-batchnorm",
+        family="compute",
+        kind="fault",
+        side="gpu",
+        needs=("host", "shapes"),
+        signal="bias-add",
+        repair=dropped,
+        assumes="the norm that follows subtracts the bias again",
+        explains=("compute",),
+        title="Convolution bias before BatchNorm",
+        what="The convolution adds a bias; the normalization subtracts it again.",
+        look="aten::conv2d with a bias, then batch_norm",
+        costs="A pass over each activation to add the bias, and in training one to reduce its "
+        "gradient; only the addition is counted.",
+        repaired="The kernels that add the bias go.",
+        harmless="The bias is part of the convolution's kernel and costs nothing.",
+        advice=(
+            Advice(
+                "Fold the norm into the convolution: one op instead of two.",
+                "conv = torch.nn.utils.fusion.fuse_conv_bn_eval(conv, bn)  # both in eval mode",
+                (in_inference,),
+            ),
+            Advice(
+                "Build the convolution without a bias.",
+                "nn.Conv2d(cin, cout, 3, bias=False)",
+            ),
+        ),
+        facts=("biased_conv", "work_conv_bias", "work_biased", "conv_ops"),
+        cites="launched",
     ),
 )

@@ -6,7 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from detector.patterns.pattern import Pattern
+from detector.patterns.circumstances import drops_out, in_transformers
+from detector.patterns.pattern import Advice, Pattern
 from detector.patterns.repairs import shortened
 from detector.replay.repair import Repair
 from detector.signals import Signals
@@ -33,21 +34,69 @@ def _static_cache(s: Signals, rows: Int64) -> Repair:
 
 PATTERNS: Final = (
     Pattern(
-        "infer-autograd",
-        "infer",
-        "fault",
-        "needless-autograd",
-        _without_graph,
-        "recording the graph takes a tenth of an op's time on the host",
-        ("dispatch", "cpu-compute"),
+        id="infer-autograd",
+        family="infer",
+        kind="fault",
+        side="cpu",
+        needs=("host",),
+        signal="needless-autograd",
+        repair=_without_graph,
+        assumes="recording the graph takes a tenth of an op's time on the host",
+        explains=("dispatch", "cpu-compute"),
+        title="Inference records the autograd graph",
+        what="A graph is recorded, or layers are in training mode, in a job that never runs "
+        "backward.",
+        look="Sequence numbers without any backward; dropout or BatchNorm training kernels",
+        costs="A node for every op, memory for activations that nobody needs, and with dropout "
+        "wrong results besides lost time.",
+        repaired="Ops that record keep nine tenths of their own time; dropout goes.",
+        harmless="The trace ends before the backward pass, or gradients are taken now and then.",
+        advice=(
+            Advice(
+                "Dropout runs: call model.eval(), and run under inference_mode.",
+                "model.eval()\nwith torch.inference_mode(): y = model(x)",
+                (drops_out,),
+            ),
+            Advice(
+                "Run under inference_mode.",
+                "with torch.inference_mode(): y = model(x)",
+            ),
+        ),
+        facts=("needless_graph", "needless_dropout", "graph_ops"),
+        cites="op",
     ),
     Pattern(
-        "infer-kv-cat",
-        "infer",
-        "fault",
-        "cat-append",
-        _static_cache,
-        "writing the new part takes an eighth of copying all",
-        ("compute", "cpu-compute"),
+        id="infer-kv-cat",
+        family="infer",
+        kind="fault",
+        side="gpu",
+        needs=("host", "shapes"),
+        signal="cat-append",
+        repair=_static_cache,
+        assumes="writing the new part takes an eighth of copying all",
+        explains=("compute", "cpu-compute"),
+        title="torch.cat appending to a growing tensor",
+        what="Each append copies all that was there before: the KV cache of every layer, each "
+        "token.",
+        look="aten::cat whose dimension grows by one, per layer and token",
+        costs="Token n copies n rows per layer, so that a sequence costs the square of its length; "
+        "the changing shapes keep graphs out.",
+        repaired="What each append launches takes an eighth of its time.",
+        harmless="A few tokens, or a cache that is small beside the weights.",
+        advice=(
+            Advice(
+                "Use the static cache, which is written in place and lets the step be compiled.",
+                'model.generation_config.cache_implementation = "static"\n'
+                "model.forward = torch.compile(model.forward)",
+                (in_transformers,),
+            ),
+            Advice(
+                "Allocate the cache once, at its longest, and write each token in place.",
+                "cache = k.new_empty(batch, heads, longest, dim)  # once\n"
+                "cache[:, :, t : t + 1] = k",
+            ),
+        ),
+        facts=("work_cat_append", "cat_appends", "work_cat", "cat_ops"),
+        cites="launched",
     ),
 )

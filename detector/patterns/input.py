@@ -8,8 +8,10 @@ import numpy as np
 
 from detector import vocabulary
 from detector.patterns import capability
-from detector.patterns.pattern import Pattern
-from detector.patterns.repairs import CALL_NS, calls_of, dropped, removed
+from detector.patterns.circumstances import has_loader, in_inference, on_cpu, under_ddp
+from detector.patterns.pattern import Advice, Pattern
+from detector.patterns.places import op_around
+from detector.patterns.repairs import CALL_NS, calls_of, removed
 from detector.replay.repair import Repair
 from detector.signals import Signals
 from detector.signals.copies import made_for
@@ -53,74 +55,260 @@ def _made_on_device(s: Signals, rows: Int64) -> Repair:
     return _no_transfer(s, rows) | Repair(remove=np.unique(factory[mine]))
 
 
-def _computes_beside(s: Signals) -> bool:
-    """Whether there is compute to hide the copies behind."""
-    return s.spans("inline-copy").measure <= s.activity.compute.measure
+def _behind_compute(s: Signals, rows: Int64) -> Repair:
+    """As much of the copies goes as there is compute to hide them behind."""
+    copies, compute = s.activity.spans(rows).measure, s.activity.compute.measure
+    left = max(0.0, 1 - compute / max(1, copies))
+    return Repair(work=(rows, (s.trace.dur[rows] * left).astype(np.int64)))
 
 
 PATTERNS: Final = (
     Pattern(
-        "input-dataloader-sync",
-        "input",
-        "fault",
-        "loader-sync",
-        removed,
-        "workers make batches as fast as they are consumed",
-        _LOADER,
+        id="input-dataloader-sync",
+        family="input",
+        kind="fault",
+        side="cpu",
+        needs=("host",),
+        signal="loader-sync",
+        repair=removed,
+        assumes="workers make batches as fast as they are consumed",
+        explains=_LOADER,
+        title="Data loading blocks training (num_workers=0)",
+        what="The data loader has no workers, so the training thread reads and decodes every "
+        "batch.",
+        look="enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ while nothing computes",
+        costs="While the training thread makes a batch it launches nothing. As soon as the queued "
+        "work is done, the device waits for the rest of the batch, in every step.",
+        repaired="The loader's calls go, with all inside them.",
+        harmless="The device has work queued for longer than a batch takes to make: then the call "
+        "is hidden, and the replay saves nothing.",
+        advice=(
+            Advice(
+                "Give the loader a few worker processes and keep them alive between epochs; leave "
+                "the ops enough cores (torch.set_num_threads).",
+                "DataLoader(dataset, num_workers=2, persistent_workers=True)",
+                (on_cpu,),
+            ),
+            Advice(
+                "Give each rank's loader worker processes (the machine's cores divided by its "
+                "ranks), keep them alive between epochs, and pin the batches.",
+                "DataLoader(dataset, sampler=DistributedSampler(dataset), num_workers=4,\n"
+                "           persistent_workers=True, pin_memory=True)",
+                (under_ddp,),
+            ),
+            Advice(
+                "Give the loader worker processes, keep them alive between epochs, and pin the "
+                "batches.",
+                "DataLoader(dataset, num_workers=4, persistent_workers=True, pin_memory=True)",
+            ),
+        ),
+        facts=("loader_sync", "idle_loader", "loader_calls"),
     ),
     Pattern(
-        "input-dataloader-starved",
-        "input",
-        "fault",
-        "loader-workers",
-        removed,
-        "with enough workers no batch is waited for",
-        _LOADER,
+        id="input-dataloader-starved",
+        family="input",
+        kind="fault",
+        side="cpu",
+        needs=("host",),
+        signal="loader-workers",
+        repair=removed,
+        assumes="with enough workers no batch is waited for",
+        explains=_LOADER,
+        title="Data loader workers do not keep up",
+        what="Worker processes exist, but the training loop still waits for their batches.",
+        look="_MultiProcessingDataLoaderIter.__next__ waits, periodic or long at an epoch's start",
+        costs="The loop stands still until the next batch arrives. Waits every few steps mean too "
+        "few workers; one long wait at the start of an epoch means that workers start again.",
+        repaired="The waits for batches go.",
+        harmless="The waits are a few tens of microseconds: what it takes to fetch a batch that is "
+        "ready.",
+        advice=(
+            Advice(
+                "Add workers while cores are left, keep them alive between epochs, or make "
+                "decoding cheaper; more workers than cores take time from the ops.",
+                "DataLoader(dataset, num_workers=4, prefetch_factor=4, persistent_workers=True)",
+                (on_cpu,),
+            ),
+            Advice(
+                "Add workers or prefetching and keep the workers alive; where the cores are used "
+                "up, make decoding cheaper or move augmentation to the GPU.",
+                "DataLoader(dataset, num_workers=8, prefetch_factor=4, persistent_workers=True,\n"
+                "           pin_memory=True)",
+            ),
+        ),
+        facts=("loader_workers", "idle_loader", "loader_calls"),
     ),
     Pattern(
-        "input-main-thread-preprocessing",
-        "input",
-        "fault",
-        "preprocessing",
-        removed,
-        "workers do this in parallel, and keep up",
-        ("preprocessing",),
+        id="input-main-thread-preprocessing",
+        family="input",
+        kind="fault",
+        side="cpu",
+        needs=("host",),
+        signal="preprocessing",
+        repair=removed,
+        assumes="workers do this in parallel, and keep up",
+        explains=("preprocessing",),
+        title="Preprocessing on the training thread",
+        what="Image, text or array work runs on the thread that should feed the model.",
+        look="PIL, numpy, cv2 or tokenizer frames, or CPU tensor ops, while the launch queue is "
+        "empty",
+        costs="The thread launches nothing meanwhile: the device runs dry for as long as the "
+        "preparation takes.",
+        repaired="The frames and ops that prepare data go.",
+        harmless="The work overlaps with queued device work, or has to wait for the model's last "
+        "answer anyway.",
+        advice=(
+            Advice(
+                "Move the work into the dataset or the collate function, so that the loader's "
+                "workers do it ahead of time.",
+                "class Data(Dataset):\n    def __getitem__(self, i): return preprocess(load(i))",
+                (has_loader,),
+            ),
+            Advice(
+                "Prepare the next request in a thread or a process while this one computes; image "
+                "transforms can also run on the device.",
+                "pool = ThreadPoolExecutor(4)\n"
+                "ahead = pool.submit(preprocess, next_request)  # while model(x) runs\n"
+                "x = ahead.result()",
+                (in_inference,),
+            ),
+            Advice(
+                "Move the work into a dataset that worker processes read ahead of time.",
+                "class Data(Dataset):\n    def __getitem__(self, i): return preprocess(load(i))\n"
+                "loader = DataLoader(Data(), num_workers=4, persistent_workers=True)",
+            ),
+        ),
+        facts=("hostless_op", "preprocess", "idle_python", "idle_op"),
+        cites="frame",
     ),
     Pattern(
-        "input-pageable-copy",
-        "input",
-        "fault",
-        "pageable-copy",
-        _pinned,
-        "the memory can be pinned; copies run at the pinned bandwidth of the device's generation",
-        ("pageable", "copy", "sync-copy"),
+        id="input-pageable-copy",
+        family="input",
+        kind="fault",
+        side="cpu",
+        needs=("device",),
+        signal="pageable-copy",
+        repair=_pinned,
+        assumes="the memory can be pinned; copies run at the pinned bandwidth of the device's "
+        "generation",
+        explains=("pageable", "copy", "sync-copy"),
+        title="Host-to-device copies from pageable memory",
+        what="Copies from memory that is not pinned block the host until they end.",
+        look="Memcpy HtoD (Pageable -> Device), then a synchronization; ROCm: hipMemcpyWithStream",
+        costs="The driver first copies into a pinned buffer of its own, at a third of the speed, "
+        "and the host waits for it instead of launching.",
+        repaired="The call returns at once, nothing waits for the copy, and the copy takes as long "
+        "as its bytes take from pinned memory.",
+        harmless="A few copies before the first step, such as the model's parameters.",
+        advice=(
+            Advice(
+                "Let the loader pin its batches, and copy without blocking.",
+                "loader = DataLoader(..., pin_memory=True)\nx = x.to(device, non_blocking=True)",
+                (has_loader,),
+            ),
+            Advice(
+                "Fill a pinned buffer that is kept between calls, and copy from it without "
+                "blocking.",
+                "buffer = torch.empty(shape, dtype=x.dtype, pin_memory=True)  # once\n"
+                "buffer.copy_(x)\n"
+                "x = buffer.to(device, non_blocking=True)",
+            ),
+        ),
+        facts=("h2d_pageable", "pageable_time", "exposed_copy", "h2d_speed", "sync_h2d"),
+        cites="copy",
     ),
     Pattern(
-        "input-copy-not-overlapped",
-        "input",
-        "fault",
-        "inline-copy",
-        dropped,
-        "a side stream copies the next batch while this one computes",
-        ("copy",),
-        _computes_beside,
+        id="input-copy-not-overlapped",
+        family="input",
+        kind="fault",
+        side="gpu",
+        needs=("device",),
+        signal="inline-copy",
+        repair=_behind_compute,
+        assumes="a side stream copies the next batch while this one computes",
+        explains=("copy",),
+        title="Input copies not overlapped with compute",
+        what="Pinned copies run on the compute stream, so the GPU computes nothing meanwhile.",
+        look="Memcpy HtoD (Pinned -> Device) on the compute stream with no kernel beside it",
+        costs="Each step pays for its copy, although the copy engine could have moved the batch "
+        "during the step before.",
+        repaired="The copies go from the compute stream.",
+        harmless="Loading a model, or a batch that is known only when the last result is there.",
+        advice=(
+            Advice(
+                "Prefetch the next batch on a side stream while this one computes.",
+                "copies = torch.cuda.Stream()  # once\n"
+                "with torch.cuda.stream(copies):\n"
+                "    ahead = next(batches).to(device, non_blocking=True)\n"
+                "torch.cuda.current_stream().wait_stream(copies)  # before ahead is used\n"
+                "ahead.record_stream(torch.cuda.current_stream())",
+            ),
+        ),
+        facts=("exposed_copy", "h2d_time", "h2d_in_line", "h2d_speed", "h2d"),
+        cites="copy",
     ),
     Pattern(
-        "input-tiny-copies",
-        "input",
-        "fault",
-        "tiny-copy",
-        _no_transfer,
-        "the values are packed into a transfer that is made anyway, or are built on the device",
-        _PRODUCTIVE,
+        id="input-tiny-copies",
+        family="input",
+        kind="fault",
+        side="cpu",
+        needs=("device",),
+        signal="tiny-copy",
+        repair=_no_transfer,
+        assumes="the values are packed into a transfer that is made anyway, or are built on the "
+        "device",
+        explains=_PRODUCTIVE,
+        title="Many small host-to-device copies",
+        what="Each small host-to-device copy costs a call that takes longer than its bytes.",
+        look="many Memcpy HtoD under 64 KB in a step",
+        costs="Per copy some ten microseconds of ops and calls on the host, and a wait where the "
+        "memory is pageable.",
+        repaired="The op that moves each tensor goes, with its copy and its wait.",
+        harmless="A handful in a step: positions, lengths, a learning rate.",
+        advice=(
+            Advice(
+                "Let collate_fn pack the small fields into one tensor, copy that once and take "
+                "views of it on the GPU.",
+                "packed = torch.stack([a, b, c]).pin_memory()  # in collate_fn\n"
+                "a, b, c = packed.to(device, non_blocking=True).unbind()",
+                (has_loader,),
+            ),
+            Advice(
+                "Collect the values on the host and copy them once, or compute them on the GPU "
+                "from what is there.",
+                "values = torch.tensor([a, b, c]).pin_memory().to(device, non_blocking=True)",
+            ),
+        ),
+        facts=("h2d_small", "h2d", "h2d_time", "exposed_copy"),
+        cites="copy",
     ),
     Pattern(
-        "input-cpu-tensor-to-device",
-        "input",
-        "fault",
-        "factory-copy",
-        _made_on_device,
-        "the tensor can be made on the device at no cost",
-        _PRODUCTIVE,
+        id="input-cpu-tensor-to-device",
+        family="input",
+        kind="fault",
+        side="cpu",
+        needs=("device", "host"),
+        signal="factory-copy",
+        repair=_made_on_device,
+        place=op_around(vocabulary.MOVES),
+        assumes="the tensor can be made on the device at no cost",
+        explains=_PRODUCTIVE,
+        title="Tensors created on the CPU, then copied to the GPU",
+        what="A factory call fills a tensor on the host, and a copy moves it to the GPU.",
+        look="aten::zeros/ones/arange/randn/full, then aten::to -> aten::_to_copy -> aten::copy_",
+        costs="The host computes and copies what one small kernel could write, and, as the memory "
+        "is pageable, waits for the copy.",
+        repaired="The factory op, the op that moves the tensor, its copy and its wait go.",
+        harmless="Random numbers that must be the same on every device.",
+        advice=(
+            Advice(
+                "Pass the device to the factory call; keep what never changes as a buffer of the "
+                "module.",
+                "mask = torch.zeros(n, device=x.device)\n"
+                'self.register_buffer("positions", torch.arange(n))  # moves with the model',
+            ),
+        ),
+        facts=("factory_ops", "to_ops", "h2d", "exposed_copy"),
+        cites="op",
     ),
 )

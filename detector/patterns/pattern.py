@@ -1,4 +1,4 @@
-"""What a pattern is: where it occurs, what it would take to repair it, what to tell about it."""
+"""What a pattern is: where it occurs, what it would take to repair it, what to say about it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Literal
 import numpy as np
 
 from detector.intervals import Intervals
+from detector.patterns.circumstances import Circumstances
+from detector.patterns.places import Place, own_time
 from detector.replay.repair import Repair
-from detector.signals import SIGNALS, Signals
-from detector.signals.python import gap_before
-from detector.taxonomy import BY_ID as ROWS
+from detector.signals import Signals
 from detector.taxonomy import Need, Side
 from detector.trace import Int64
 
@@ -20,6 +20,9 @@ from detector.trace import Int64
 # programs: it needs a device that has it, and a share worth having.
 Kind = Literal["fault", "opportunity"]
 Family = Literal["input", "sync", "host", "memory", "compute", "compile", "comm", "infer"]
+# What of a region's named events an explanation cites.
+Cited = Literal["op", "launched", "kernel", "copy", "call", "frame", "collective"]
+Condition = Callable[[Circumstances], bool]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,42 +48,77 @@ class Occurrences:
 
 
 @dataclass(frozen=True)
-class Pattern:
-    """One anti-pattern. What the taxonomy says of it stands there: title, side, needs, advice.
+class Advice:
+    """What to change, in a sentence or two, and the code that shows it.
 
-    ``signal`` names its occurrences; ``repair`` turns their rows into what goes or takes less;
-    ``assumes`` says in words under which assumptions; ``applies``: whether device and program
-    allow the better way; ``explains``: the causes of the ledger that it accounts for.
+    ``when``: all of these conditions must hold for it to fit; none: it fits always.
+    ``{optimizer}`` in the code stands for the class seen in the trace.
+    """
+
+    text: str
+    code: str
+    when: tuple[Condition, ...] = ()
+
+    def fits(self, circumstances: Circumstances) -> bool:
+        """Whether it is right for this device and program."""
+        return all(condition(circumstances) for condition in self.when)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pattern:
+    """One anti-pattern, whole: nothing else in the product knows its id.
+
+    ``id``: kebab-case, its family first; the label of datasets, the class of models, the key of
+    reports; it never changes its meaning. ``side``: who has to change, the host's program or the
+    work on the device. ``needs``: what the trace has to hold. ``signal`` names its occurrences;
+    ``repair`` turns their rows into what goes or takes less; ``assumes`` says in words under which
+    assumptions; ``explains``: the causes of the ledger that it accounts for; ``applies``: whether
+    device and program allow the better way; ``place``: the time of each occurrence.
+
+    For people: ``title``; ``what`` is wrong; where to ``look`` in a trace; what it ``costs``; what
+    is ``repaired`` in the replay that sizes it; when it is ``harmless``; ``advice``, of which the
+    first that fits is given, the last without a condition; ``facts``: keys of the measures that an
+    explanation rests on, the most telling first; ``cites``: which named event it adds.
     """
 
     id: str
     family: Family
     kind: Kind
+    side: Side
+    needs: tuple[Need, ...]
     signal: str
     repair: Callable[[Signals, Int64], Repair]
     assumes: str
-    explains: tuple[str, ...] = ()
+    explains: tuple[str, ...]
     applies: Callable[[Signals], bool] = lambda _: True
+    place: Place = own_time
+    title: str
+    what: str
+    look: str
+    costs: str
+    repaired: str
+    harmless: str
+    advice: tuple[Advice, ...]
+    facts: tuple[str, ...]
+    cites: Cited | None = None
 
     @property
-    def title(self) -> str:
-        """What it is, in a few words."""
-        return ROWS[self.id].title
+    def fix(self) -> str:
+        """The general advice."""
+        return self.advice[-1].text
 
     @property
-    def side(self) -> Side:
-        """Who has to change: the host's program or the device's work."""
-        return ROWS[self.id].side
+    def code(self) -> str:
+        """The code of the general advice."""
+        return self.advice[-1].code
 
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        """What the trace has to hold; without it the pattern is not checked."""
-        return ROWS[self.id].needs
+    def advise(self, circumstances: Circumstances) -> Advice:
+        """The first advice that fits, for the optimizer that was seen."""
+        found = next(a for a in self.advice if a.fits(circumstances))
+        optimizer = circumstances.optimizers[0] if circumstances.optimizers else "AdamW"
+        return Advice(found.text, found.code.replace("{optimizer}", optimizer), found.when)
 
     def occurrences(self, signals: Signals) -> Occurrences:
         """All of the trace, in time order; none where it does not apply."""
         rows = signals[self.signal] if self.applies(signals) else np.empty(0, np.int64)
-        trace = signals.trace
-        if SIGNALS[self.signal].unit == "gaps":
-            return Occurrences(rows, *gap_before(signals, rows))
-        return Occurrences(rows, trace.start[rows], trace.end[rows])
+        return Occurrences(rows, *self.place(signals, rows))

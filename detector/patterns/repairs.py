@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from detector.replay.repair import Repair
+from detector.rowset import distinct
 from detector.signals import Signals
 from detector.trace import Int64
 
@@ -51,12 +52,12 @@ def shortened(s: Signals, rows: Int64, ns: Int64) -> Repair:
 def calls_of(s: Signals, work: Int64) -> Int64:
     """The calls that launched this work."""
     calls = s.trace.launch[work]
-    return np.unique(calls[calls >= 0]).astype(np.int64)
+    return distinct(calls[calls >= 0])
 
 
 def ops_around(s: Signals, rows: Int64, ops: Int64) -> Int64:
     """The ops, where there is one, else the row itself."""
-    return np.unique(np.where(ops >= 0, ops, rows))
+    return distinct(np.where(ops >= 0, ops, rows))
 
 
 def quicker_host(s: Signals, rows: Int64, share: float, longest: int) -> Repair:

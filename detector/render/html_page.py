@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 
+from detector.patterns import BY_ID
 from detector.render import job as job_text
 from detector.render import ledger, wording
 from detector.render.clean import LONGEST_NAME, clean, clean_lines
 from detector.render.units import duration, percent
 from detector.report import Finding, Report, WindowScore, occurrences
-from detector.taxonomy import BY_ID
 
 _WIDTH = 1000.0  # units of a timeline row
 _THINNEST = 2.0  # units: what is shorter would not be seen

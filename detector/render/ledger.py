@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Final
 
+from detector.patterns import PATTERNS
 from detector.render.clean import clean
 from detector.report import LedgerPlace, LedgerRow, Report
-from detector.taxonomy import PATTERNS
 
 LEAST_SHARE: Final = 0.01  # of the analyzed time; smaller causes are summed
 

@@ -6,12 +6,13 @@ import re
 from collections.abc import Sequence
 from html import escape
 
+from detector.patterns import BY_ID
 from detector.render import job as job_text
 from detector.render import ledger, wording
 from detector.render.clean import LONGEST_NAME, clean, clean_lines
 from detector.render.units import duration, percent, plural
 from detector.report import Finding, Report
-from detector.taxonomy import BY_ID, UNCLEAR
+from detector.taxonomy import UNCLEAR
 
 _MARKS = re.compile(r"([\\`*_\[\]#|~])")
 _ADDRESS = re.compile(r"(?i)\b(https?|ftp|www|mailto)(?=[:.])")

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath, PureWindowsPath
 from urllib.parse import quote
 
+from detector.patterns import PATTERNS, Pattern
 from detector.render import wording
 from detector.render.clean import clean
 from detector.report import Finding, Report, SourceLine
-from detector.taxonomy import PATTERNS, UNCLEAR, Pattern, Severity
+from detector.taxonomy import UNCLEAR, Severity
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVELS: dict[Severity, str] = {

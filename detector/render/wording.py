@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from detector.job import Job
+from detector.patterns import BY_ID
 from detector.render.clean import clean
 from detector.render.ledger import has_device, place
 from detector.render.units import duration, percent, plural, quantity, rounded, size
@@ -18,7 +19,7 @@ from detector.report import (
     SourceLine,
     occurrences,
 )
-from detector.taxonomy import BY_ID, NONE, UNCLEAR
+from detector.taxonomy import NONE, UNCLEAR
 
 LEDGER = "Where the analyzed time went"
 LEADS = "Leads, less likely than not"

@@ -2,7 +2,7 @@
 
 from detector.replay.edits import Alter, Edit, Insert, Issue, Remove, Replace, Task, Times
 from detector.replay.graph import Graph
-from detector.replay.repair import Repair
+from detector.replay.repair import Repair, joined
 from detector.replay.solve import Stuck
 
 __all__ = [
@@ -17,4 +17,5 @@ __all__ = [
     "Stuck",
     "Task",
     "Times",
+    "joined",
 ]

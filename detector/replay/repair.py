@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from detector.replay.solve import Stuck
+from detector.rowset import distinct
 from detector.trace import Int64
 
+_NO_CAP: Final = np.iinfo(np.int64).max
 Capped = tuple[Int64, Int64]  # rows, ns: given, one figure may stand for all
 
 
@@ -45,42 +50,86 @@ class Repair:
 
     def __post_init__(self) -> None:
         for name in ("remove", "unwait", "drop"):
-            object.__setattr__(self, name, np.unique(_whole(getattr(self, name))))
+            object.__setattr__(self, name, distinct(_whole(getattr(self, name))))
         for name in ("own", "idle", "work"):
             object.__setattr__(self, name, _smallest(*getattr(self, name)))
 
     def __or__(self, other: Repair) -> Repair:
-        return Repair(
-            np.concatenate([self.remove, other.remove]),
-            _joined(self.own, other.own),
-            np.concatenate([self.unwait, other.unwait]),
-            _joined(self.idle, other.idle),
-            np.concatenate([self.drop, other.drop]),
-            _joined(self.work, other.work),
-        )
+        return joined([self, other])
 
     def __bool__(self) -> bool:
         gone = self.remove, self.unwait, self.drop
         return any(map(len, gone)) or any(len(c[0]) for c in (self.own, self.idle, self.work))
 
     def since(self, start: Int64, time: int) -> Repair:
-        """What of it lies in rows that begin at ``time`` or later; ``start``: of all rows, ns."""
+        """What of it lies in rows that begin at ``time`` or later; ``start``: of all rows, ns,
+        ascending."""
+        first = int(np.searchsorted(start, time))
 
-        def late(rows: Int64) -> Int64:
-            return rows[start[rows] >= time]
+        def late(rows: Int64) -> slice:
+            return slice(int(np.searchsorted(rows, first)), None)
 
         def late_capped(capped: Capped) -> Capped:
             rows, most = capped
-            return rows[start[rows] >= time], most[start[rows] >= time]
+            return rows[late(rows)], most[late(rows)]
 
-        return Repair(
-            late(self.remove),
-            late_capped(self.own),
-            late(self.unwait),
-            late_capped(self.idle),
-            late(self.drop),
-            late_capped(self.work),
+        return _trusted(
+            remove=self.remove[late(self.remove)],
+            own=late_capped(self.own),
+            unwait=self.unwait[late(self.unwait)],
+            idle=late_capped(self.idle),
+            drop=self.drop[late(self.drop)],
+            work=late_capped(self.work),
         )
+
+
+def joined(repairs: Sequence[Repair]) -> Repair:
+    """All of these as one."""
+    gone = {
+        name: _in_any([getattr(one, name) for one in repairs])
+        for name in ("remove", "unwait", "drop")
+    }
+    capped = {
+        name: _least_of([getattr(one, name) for one in repairs]) for name in ("own", "idle", "work")
+    }
+    return _trusted(**gone, **capped)
+
+
+def _trusted(**fields: Int64 | Capped) -> Repair:
+    """Of rows that are in order, each once: they need no sorting."""
+    made = object.__new__(Repair)
+    for name, value in fields.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+def _in_any(sets: Sequence[Int64]) -> Int64:
+    filled = [rows for rows in sets if len(rows)]
+    if len(filled) < 2:
+        return filled[0] if filled else _none()
+    found = np.zeros(_reach(filled), np.bool_)
+    for rows in filled:
+        found[rows] = True
+    return np.flatnonzero(found)
+
+
+def _reach(sets: Sequence[Int64]) -> int:
+    """How many rows there are up to the last of these. Raises Stuck for a negative one."""
+    if (first := min(int(rows[0]) for rows in sets)) < 0:
+        raise Stuck(f"row {first} is no row")
+    return max(int(rows[-1]) for rows in sets) + 1
+
+
+def _least_of(sets: Sequence[Capped]) -> Capped:
+    """By table, as the rows of the largest repairs are most of a trace."""
+    filled = [capped for capped in sets if len(capped[0])]
+    if len(filled) < 2:
+        return filled[0] if filled else _uncapped()
+    least = np.full(_reach([rows for rows, _ in filled]), _NO_CAP)
+    for rows, most in filled:
+        least[rows] = np.minimum(least[rows], most)
+    found = np.flatnonzero(least < _NO_CAP)
+    return found, least[found]
 
 
 def _whole(values: npt.ArrayLike) -> Int64:
@@ -98,7 +147,3 @@ def _smallest(rows: npt.ArrayLike, most: npt.ArrayLike) -> Capped:
     whole, cap = whole[order], cap[order]
     first = np.flatnonzero(np.append(True, whole[1:] != whole[:-1]))
     return whole[first], np.minimum.reduceat(cap, first)
-
-
-def _joined(one: Capped, other: Capped) -> Capped:
-    return np.concatenate([one[0], other[0]]), np.concatenate([one[1], other[1]])

@@ -9,6 +9,7 @@ comes later, and more removals never save less (a property test).
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,7 @@ from detector.replay.edits import Times
 from detector.replay.repair import Repair
 from detector.replay.solve import Stuck, UInt8, cap, times
 from detector.replay.waits import OWN_NS
+from detector.rowset import distinct, union
 from detector.trace import Bool, Cat, Int32, Int64
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ _CALL_NS = 5_000  # the interpreter's way from one call to the next, at most
 
 @dataclass(frozen=True)
 class Changed:
-    """A graph's columns after a repair; ``gone`` by node."""
+    """A graph's columns after a repair, until the next one; ``gone`` by node."""
 
     gap: Int64
     dur: Int64
@@ -45,12 +47,21 @@ class Savings:
     """Of one graph. Everything is computed once, on demand."""
 
     def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+        self._graph = weakref.ref(graph)  # which has this: no circles
         t = graph.trace
         self.floor = int(t.start[graph.timed].min()) if graph.timed.any() else 0
         self.nodes = graph.sequences.nodes
         self.prev = graph.sequences.before(len(graph.gap))
+        self._known_last: dict[int | None, Int32] = {}
         self._known_ends: dict[int | None, int] = {}
+        self._buffers = tuple(np.empty_like(graph.gap) for _ in range(3))
+
+    @property
+    def graph(self) -> Graph:
+        """The graph, which outlives this."""
+        graph = self._graph()
+        assert graph is not None
+        return graph
 
     # -- replays -------------------------------------------------------------------------------
     def times(self, repair: Repair) -> Times:
@@ -76,13 +87,14 @@ class Savings:
             changed.mute,
             graph.origin,
             self.floor,
+            out=self._buffers[2],
         )
 
     # -- what they save ------------------------------------------------------------------------
     def makespan(self, span: tuple[int, int] | None) -> int:
         """See `Graph.makespan`."""
         if span is None:
-            return self._last(self.graph.recorded.copy(), None) - self.floor
+            return self._ends(None) - self.floor
         return int(np.diff(self._reached(self.graph.recorded, np.array(span)))[0])
 
     def saved(self, repair: Repair, span: tuple[int, int] | None) -> int:
@@ -113,42 +125,48 @@ class Savings:
     def _ends(self, until: int | None) -> int:
         """When the last of the program's events recorded up to ``until`` comes, as recorded."""
         if until not in self._known_ends:
-            self._known_ends[until] = self._last(self.graph.recorded.copy(), until)
+            self._known_ends[until] = self._last(self.graph.recorded, until)
         return self._known_ends[until]
 
     def _last(self, at: Int64, until: int | None) -> int:
-        """The same at the times ``at``, which it changes."""
-        at[self._watching] = self.floor
+        """The same at the times ``at``."""
+        if until not in self._known_last:
+            self._known_last[until] = self._may_be_last(until)
+        return int(at[self._known_last[until]].max(initial=self.floor))
+
+    def _may_be_last(self, until: int | None) -> Int32:
+        """Of the program's nodes recorded up to ``until`` those that can come last: all of device
+        work, as works overlap; on a thread those after which no other of them comes."""
+        graph, nodes = self.graph, self.nodes
+        mine = graph.program[nodes // 2]
         if until is not None:
-            at[self.graph.recorded > until] = self.floor
-        return int(at.max(initial=self.floor))
+            mine &= graph.recorded[nodes] <= until
+        followed = np.append(mine[1:] & (self.prev[nodes[1:]] == nodes[:-1]), False)
+        return nodes[mine & ~(followed & graph.is_host[nodes // 2])]
 
     def _reached(self, at: Int64, edges: Int64) -> Int64:
         """When the last node that was recorded up to each edge comes."""
         nodes, recorded = self._by_time
-        done = np.append(self.floor, np.maximum.accumulate(np.maximum(at[nodes], self.floor)))
-        return done[np.searchsorted(recorded, edges, "right")]
+        done = at[nodes]
+        np.maximum.accumulate(done, out=done)
+        last = np.searchsorted(recorded, edges, "right") - 1
+        reached = np.maximum(done[last], self.floor) if len(done) else edges
+        return np.where(last >= 0, reached, self.floor)
 
     @cached_property
-    def _by_time(self) -> tuple[Int64, Int64]:
-        nodes = self.nodes[self.graph.program[self.nodes // 2]].astype(np.int64)
+    def _by_time(self) -> tuple[Int32, Int64]:
+        nodes = self.nodes[self.graph.program[self.nodes // 2]]
         nodes = nodes[np.argsort(self.graph.recorded[nodes], kind="stable")]
         return nodes, self.graph.recorded[nodes]
-
-    @cached_property
-    def _watching(self) -> Int64:
-        """What does not belong to the program, or is no node."""
-        graph = self.graph
-        ours = np.repeat(graph.program, 2)
-        ours[1::2] &= graph.is_host
-        return np.flatnonzero(~ours)
 
     # -- edits ---------------------------------------------------------------------------------
     def _changed(self, repair: Repair) -> Changed:
         """The columns after a repair. Raises Stuck where it is of no row of its kind."""
         self._check(repair)
         graph = self.graph
-        gap, dur = graph.gap.copy(), graph.dur.copy()
+        gap, dur = self._buffers[:2]  # new ones for each replay would cost as much as its times
+        np.copyto(gap, graph.gap)
+        np.copyto(dur, graph.dur)
         mute = np.zeros(len(gap), np.uint8)
         self._unwait(repair, gap, mute)
         self._own(repair, gap, mute)
@@ -163,14 +181,11 @@ class Savings:
     def _check(self, repair: Repair) -> None:
         graph = self.graph
         host = repair.remove, repair.own[0], repair.unwait, repair.idle[0]
-        for rows, kind, wanted in (
-            (np.concatenate(host), graph.is_host, "host program"),
-            (np.concatenate([repair.drop, repair.work[0]]), graph.is_work, "device work"),
-        ):
-            known = (rows >= 0) & (rows < len(kind))
-            wrong = rows[~known] if not known.all() else rows[~kind[rows]]
-            if len(wrong):
-                raise Stuck(f"row {wrong[0]} is no {wanted}")
+        work = repair.drop, repair.work[0]
+        for rows in filter(len, host):
+            _check(rows, graph.is_host, "host program")
+        for rows in filter(len, work):
+            _check(rows, graph.is_work, "device work")
 
     def _unwait(self, repair: Repair, gap: Int64, mute: UInt8) -> None:
         ends = 2 * repair.unwait + 1
@@ -185,24 +200,26 @@ class Savings:
         ptr, nodes = self._parts
         cap(rows, most, ptr, nodes, gap)
         node, owner = self._served
-        mute[node[np.isin(owner, rows)]] |= SERVED
+        capped = np.zeros(len(self.graph.trace), np.bool_)
+        capped[rows] = True
+        mute[node[capped[owner]]] |= SERVED
 
     @cached_property
     def _parts(self) -> tuple[Int32, Int32]:
         """Nodes whose gap is a row's own time, by row: its end, and the begins right inside it."""
         t = self.graph.trace
-        host = np.flatnonzero(self.graph.is_host)
+        host = np.flatnonzero(self.graph.is_host).astype(np.int32)
         inner = host[t.parent[host] >= 0]
-        owner = np.concatenate([t.parent[inner].astype(np.int64), host])
+        owner = np.concatenate([t.parent[inner], host])
         nodes = np.concatenate([2 * inner, 2 * host + 1])
         ptr = np.append(0, np.cumsum(np.bincount(owner, minlength=len(t))))
-        return ptr.astype(np.int32), nodes[np.argsort(owner, kind="stable")].astype(np.int32)
+        return ptr.astype(np.int32), nodes[np.argsort(owner, kind="stable")]
 
     @cached_property
     def _served(self) -> tuple[Int64, Int64]:
         """Nodes that wait for a thread that fetches, and the rows whose own time that is."""
         deps, parent = self.graph.deps, self.graph.trace.parent
-        node = np.unique(deps.node[(deps.kind & SERVED) > 0])
+        node = distinct(deps.node[(deps.kind & SERVED) > 0])
         owner = np.where(node % 2, node // 2, parent[node // 2])
         return node[owner >= 0], owner[owner >= 0]
 
@@ -212,18 +229,21 @@ class Savings:
         if not len(repair.remove):
             return gone
         first, last = self._place[2 * repair.remove], self._place[2 * repair.remove + 1]
-        order = np.argsort(first)
+        order = np.argsort(first, kind="stable")
         first, reach = first[order], np.maximum.accumulate(last[order])
         outer = np.append(True, first[1:] > reach[:-1])
-        inside = self.nodes[_ranges(first[outer], reach[np.append(outer[1:], True)] + 1)]
+        until = reach[np.append(outer[1:], True)]
+        inside = self.nodes[_covered(first[outer], until + 1, len(self.nodes))]
         gone[inside] = True
         whole = gone[inside ^ 1]
-        gone[inside[~whole]] = False  # halves of events that reach out of it
+        if not whole.all():
+            gone[inside[~whole]] = False  # halves of events that reach out of it
+            inside = inside[whole]
         lead = 2 * repair.remove[order[outer]]
-        left = self._left(lead, reach[np.append(outer[1:], True)], gap)
-        gap[inside[whole]] = 0
+        left = self._left(lead, until, gap)
+        gap[inside] = 0
         gap[lead] = left
-        mute[inside[whole]] |= WAIT | SERVED
+        mute[inside] |= WAIT | SERVED
         return gone
 
     def _left(self, lead: Int64, last: Int64, gap: Int64) -> Int64:
@@ -238,31 +258,33 @@ class Savings:
         return np.where(follows & between, gap[lead] - shorter, gap[lead])
 
     @cached_property
-    def _place(self) -> Int64:
-        place = np.zeros(len(self.graph.gap), np.int64)
-        place[self.nodes] = np.arange(len(self.nodes))
+    def _place(self) -> Int32:
+        place = np.zeros(len(self.graph.gap), np.int32)
+        place[self.nodes] = np.arange(len(self.nodes), dtype=np.int32)
         return place
 
     def _drop(self, repair: Repair, gap: Int64, dur: Int64, mute: UInt8, gone: Bool) -> None:
         """Takes device work out. What overlapped it overlaps nothing else that stands there now."""
-        graph, t = self.graph, self.graph.trace
-        work = self._works
-        lost = gone[2 * t.launch[work]] & (t.launch[work] >= 0)
-        rows = np.union1d(work[lost], repair.drop)
+        work, begun = self._launched
+        rows = union(work[gone[begun]], repair.drop)
         mine = 2 * rows
         gone[mine] = True
-        shorter = graph.dur[2 * repair.work[0]] - dur[2 * repair.work[0]]
-        took = np.zeros(len(gap), np.int64)  # by how much a node may come earlier than it did
-        took[2 * repair.work[0]] = shorter
-        took[mine] = np.maximum(0, gap[mine] + graph.dur[mine])
-        gap[mine] = np.minimum(0, gap[mine] + graph.dur[mine])
+        shorter = self.graph.dur[mine]
+        room = gap[mine] + shorter
+        gap[mine] = np.minimum(0, room)
+        overlaps = self._overlaps[~gone[self._overlaps]]
+        if len(overlaps):
+            took = np.zeros(len(gap), np.int64)  # by how much a node may come earlier than it did
+            shrunk = 2 * repair.work[0]
+            took[shrunk] = self.graph.dur[shrunk] - dur[shrunk]
+            took[mine] = np.maximum(0, room)
+            self._part(overlaps, gap, took, gone)
         dur[mine] = 0
         mute[mine] |= LAUNCH | STREAM
-        self._part(gap, took, gone)
 
-    def _part(self, gap: Int64, took: Int64, gone: Bool) -> None:
+    def _part(self, overlaps: Int64, gap: Int64, took: Int64, gone: Bool) -> None:
         """Overlaps of works that still stand end where the work that they overlapped went."""
-        for node in self._overlaps[~gone[self._overlaps]].tolist():
+        for node in overlaps.tolist():
             before, room = int(self.prev[node]), 0
             while before >= 0 and gone[before]:
                 room += int(took[before])
@@ -271,18 +293,32 @@ class Savings:
             gap[node] = min(0, int(gap[node]) + room)
 
     @cached_property
-    def _works(self) -> Int64:
-        return np.flatnonzero(self.graph.is_work)
+    def _launched(self) -> tuple[Int64, Int64]:
+        """Device work whose launch is known, and the node where that begins."""
+        work = np.flatnonzero(self.graph.is_work & (self.graph.trace.launch >= 0))
+        return work, 2 * self.graph.trace.launch[work].astype(np.int64)
 
     @cached_property
     def _overlaps(self) -> Int64:
         """Device work that began before the one ahead of it had ended."""
-        work = 2 * self._works
+        work = 2 * np.flatnonzero(self.graph.is_work)
         return np.asarray(work[self.graph.gap[work] < 0])
 
 
-def _ranges(first: Int64, last: Int64) -> Int64:
-    """All numbers from each ``first`` to below its ``last``."""
-    count = last - first
-    skipped = np.repeat(first - np.cumsum(count) + count, count)
-    return np.asarray(skipped + np.arange(len(skipped)))
+def _check(rows: Int64, kind: Bool, wanted: str) -> None:
+    """``rows``: ascending."""
+    if rows[0] < 0 or rows[-1] >= len(kind):
+        known = (rows >= 0) & (rows < len(kind))
+        raise Stuck(f"row {rows[~known][0]} is no {wanted}")
+    right = kind[rows]
+    if not right.all():
+        raise Stuck(f"row {rows[~right][0]} is no {wanted}")
+
+
+def _covered(first: Int32, last: Int32, count: int) -> Bool:
+    """Of ``count`` places those from each ``first`` to below its ``last``; no two overlap."""
+    edge = np.zeros(count + 1, np.int8)
+    edge[first] = 1
+    edge[last] -= 1
+    inside: Bool = np.cumsum(edge[:-1], dtype=np.int8).view(np.bool_)
+    return inside

@@ -158,14 +158,16 @@ def times(
     mute: UInt8,
     origin: Int64,
     floor: int,
+    out: Int64 | None = None,
 ) -> Int64:
     """The time of every node, ns; -1 of those that are not in ``order``.
 
     A node comes ``gap`` after the one before it, and not before any that it waits for, and then
     takes ``dur``. ``mute``: the kinds of dependencies that it waits for no longer. One with neither
-    comes at its ``origin``; at ``floor`` where it only has none any more.
+    comes at its ``origin``; at ``floor`` where it only has none any more. ``out``: to be filled.
     """
-    time = np.full(len(gap), -1, np.int64)
+    time = np.empty(len(gap), np.int64) if out is None else out
+    time.fill(-1)
     if LOOPS is None:
         _timed(order, prev, gap, dur, deps, mute, origin, floor, time)
     else:

@@ -9,6 +9,7 @@ import numpy as np
 
 from detector import vocabulary
 from detector.replay.solve import Edge
+from detector.rowset import difference, distinct
 from detector.trace import Bool, Cat, Int64
 
 if TYPE_CHECKING:
@@ -27,12 +28,12 @@ def main(graph: Graph) -> int:
     """The thread that holds the training loop (steps, optimizer, loader); without those the one
     that launches most, else does most, but the backward engine's own only if there is no other."""
     t = graph.trace
-    tracks: list[int] = np.unique(t.track[graph.is_host]).tolist()
+    events = np.bincount(t.track[graph.is_host], minlength=len(t.tracks))
+    tracks: list[int] = np.flatnonzero(events).tolist()
     if not tracks:
         return -1
-    launching = np.unique(t.launch[graph.is_work & (t.launch >= 0)])
+    launching = distinct(t.launch[graph.is_work & (t.launch >= 0)])
     counts = np.bincount(t.track[launching], minlength=len(t.tracks))
-    events = np.bincount(t.track[graph.is_host], minlength=len(t.tracks))
     engines, loops = _engines(graph), _loops(graph)
     return max(tracks, key=lambda k: (loops[k], not engines[k], counts[k], events[k]))
 
@@ -160,5 +161,5 @@ def _join(graph: Graph, nodes: Int64, times: Int64, begun: Int64) -> list[Edge]:
     node = mine[i + 1]
     graph.gap[node] = np.minimum(gap[i], _SEEN_NS)
     join = (node, nodes[b - 1], at[i + 1] - times[b - 1])
-    anew = np.setdiff1d(a[(a > 0) & (nodes[a] % 2 == 0)], begun)
+    anew = difference(a[(a > 0) & (nodes[a] % 2 == 0)], begun)
     return [join, *follow(graph, nodes[anew], times[anew])]

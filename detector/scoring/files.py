@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from detector.errors import DetectorError
+from detector.patterns import BY_ID
 from detector.report import from_json
 from detector.scoring.prediction import Prediction, predictions_of
 from detector.scoring.truth import Spans
-from detector.taxonomy import BY_ID
 
 SUFFIX: Final = ".json"
 REQUIRED: Final = ("pattern", "start_us", "end_us", "confidence", "savings_us")

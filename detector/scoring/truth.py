@@ -13,7 +13,7 @@ import numpy as np
 from detector.errors import DetectorError
 from detector.experiment import table
 from detector.intervals import EMPTY, Intervals
-from detector.taxonomy import BY_ID
+from detector.patterns import BY_ID
 from detector.trace import NS_PER_US
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ these.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from detector.activity import Activity
@@ -25,5 +26,11 @@ __all__ = ["SIGNALS", "Place", "Signal", "Signals", "signals_of"]
 
 
 def signals_of(trace: Trace, activity: Activity | None = None) -> Signals:
-    """The signals of a trace; ``activity`` where it has been read already."""
-    return Signals(activity or Activity(trace), SIGNALS)
+    """The signals of a trace; ``activity`` where it has been read already, and then the same
+    object for every caller, for the last trace."""
+    return Signals(Activity(trace), SIGNALS) if activity is None else _last(activity)
+
+
+@lru_cache(maxsize=1)
+def _last(activity: Activity) -> Signals:
+    return Signals(activity, SIGNALS)

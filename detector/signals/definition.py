@@ -6,19 +6,21 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 
 from detector import vocabulary
 from detector.activity import CALLS, HOST_NAMED, OP_DEPTH, Activity
 from detector.intervals import Intervals
+from detector.rowset import union
 from detector.signals.frames import owners
 from detector.signals.timeline import FOREVER, Timeline, timeline
 from detector.taxonomy import Need
 from detector.trace import HOST_CATS, Bool, Cat, Int8, Int64, Trace
 
 Unit = Literal["events", "launches", "gaps"]
+T = TypeVar("T")
 
 _ENGINE: Final = 0.8  # a thread with so much of its launches in backward is the engine's
 
@@ -47,6 +49,7 @@ class Signals:
         self._table = table
         self._rows: dict[str, Int64] = {}
         self._timelines: dict[int, Timeline] = {}
+        self._once: dict[Callable[..., Any], Any] = {}
 
     def __getitem__(self, name: str) -> Int64:
         """The rows of a signal of the table. Raises KeyError for any other name."""
@@ -57,6 +60,13 @@ class Signals:
     def spans(self, name: str) -> Intervals:
         """The union of a signal's times."""
         return self.activity.spans(self[name])
+
+    def once(self, find: Callable[[Signals], T]) -> T:
+        """What ``find`` gives for these signals, computed on first use."""
+        if find not in self._once:
+            self._once[find] = find(self)
+        found: T = self._once[find]
+        return found
 
     # -- threads -------------------------------------------------------------------------------
 
@@ -172,7 +182,7 @@ class Signals:
             spans = self.activity.spans(self.on(rows, track))
             at = self.trace.start[mine]
             found.append(mine[spans.covered(at, at + 1) > 0])
-        return np.unique(np.concatenate(found)) if found else rows[:0]
+        return union(*found) if found else rows[:0]
 
     @cached_property
     def idle_before(self) -> Int64:

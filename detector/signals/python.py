@@ -10,6 +10,7 @@ import numpy as np
 from detector import vocabulary
 from detector.activity import CALLS
 from detector.rows import cat_appends, needless_dropout, needless_graph
+from detector.rowset import distinct, union
 from detector.signals.definition import Signal, Signals
 from detector.signals.frames import OWN, climb
 from detector.trace import Bool, Cat, Int64, Trace
@@ -46,24 +47,31 @@ class Gaps:
 
 def gaps(s: Signals) -> Gaps:
     """The main thread's stretches in no op, call or loader that are longer than ordinary."""
+    return s.once(_gaps)
+
+
+def _gaps(s: Signals) -> Gaps:
     start, end, after = _between(s)
     usual = int(np.median(end - start)) if len(start) else 0
-    long = end - start > max(LEAST_NS, FACTOR * usual)
+    long = end - start > _longest_ordinary(usual)
     start, end, after = start[long], end[long], after[long]
     return Gaps(start, end, after, _owners(s, start, end), usual)
 
 
 def ordinary_gap(s: Signals) -> int:
     """What the interpreter takes at most between two ops of this program, ns."""
-    start, end, _ = _between(s)
-    return max(LEAST_NS, FACTOR * int(np.median(end - start))) if len(start) else LEAST_NS
+    return _longest_ordinary(gaps(s).usual)
+
+
+def _longest_ordinary(usual: int) -> int:
+    return max(LEAST_NS, FACTOR * usual)
 
 
 def _between(s: Signals) -> tuple[Int64, Int64, Int64]:
     """The main thread's stretches in no op, call or loader, and the event that ends each."""
     a, trace = s.activity, s.trace
     other = [a.loader_rows, s["compilation"], a.host("unused_parameters"), s["collection"]]
-    rows = np.unique(np.concatenate([a.aten, a.of(*CALLS), *other]))
+    rows = union(a.aten, a.of(*CALLS), *other)
     rows = s.on(rows, s.main_thread)
     if len(rows) < 2:
         return rows[:0], rows[:0], rows[:0]
@@ -90,7 +98,7 @@ def python_gaps(s: Signals) -> Int64:
     event; longer ones nobody can name. Waits for the backward engine are none.
     """
     found = gaps(s)
-    return np.unique(found.after[is_python(s, found)])
+    return distinct(found.after[is_python(s, found)])
 
 
 def is_python(s: Signals, found: Gaps) -> Bool:
@@ -110,14 +118,17 @@ def is_python(s: Signals, found: Gaps) -> Bool:
 
 
 def gap_before(s: Signals, rows: Int64) -> tuple[Int64, Int64]:
-    """Begin and end of the stretch before each of these events, ns."""
+    """Begin and end of the stretch before each of these events, ns.
+
+    A collection that was seen, and an event right after another, has its own time.
+    """
     found = gaps(s)
-    place = np.minimum(np.searchsorted(found.after, rows), max(0, len(found.after) - 1))
-    start = s.trace.start[rows].copy()
+    start, end = s.trace.start[rows].copy(), s.trace.end[rows].copy()
     if len(found.after):
-        known = found.after[place] == rows
-        start[known] = found.start[place[known]]
-    return start, s.trace.start[rows]
+        place = np.minimum(np.searchsorted(found.after, rows), len(found.after) - 1)
+        known = (found.after[place] == rows) & ~np.isin(rows, s["collection"])
+        start[known], end[known] = found.start[place[known]], found.end[place[known]]
+    return start, end
 
 
 def _busy_elsewhere(s: Signals, found: Gaps) -> Bool:
@@ -138,7 +149,10 @@ def loops(s: Signals) -> Int64:
 
 
 def _accesses(s: Signals) -> Int64:
-    return s.on(np.intersect1d(s.activity.top_ops, s.activity.ops("select")), s.main_thread)
+    return s.on(
+        np.intersect1d(s.activity.top_ops, s.activity.ops("select"), assume_unique=True),
+        s.main_thread,
+    )
 
 
 def loop_rounds(s: Signals) -> tuple[list[int], list[int]]:
@@ -222,7 +236,7 @@ def launching(s: Signals) -> Int64:
     rows = s.host_program[np.isin(trace.track[s.host_program], tracks)]
     other = [s["loader"], s["compilation"], s["preprocessing"], s["collection"], s["op-stall"]]
     calls = [a.calls("sync"), a.calls("alloc"), calls_of(trace, a.pageable_h2d)]
-    out = np.unique(np.concatenate([s.inside(np.unique(np.concatenate(other))), *calls]))
+    out = union(s.inside(union(*other)), *calls)
     rows = np.setdiff1d(rows, out, assume_unique=True)
     found: Int64 = rows[s.own_time[rows] < LONGEST_NS]
     return found
@@ -239,16 +253,16 @@ SIGNALS: Final = (
     Signal(
         "gc-pause",
         "Collections and isolated pauses",
-        "events",
+        "gaps",
         ("host",),
-        lambda s: np.union1d(s["collection"], s["pause"]),
+        lambda s: union(s["collection"], s["pause"]),
     ),
     Signal(
         "needless-autograd",
         "Autograd without backward",
         "events",
         ("host",),
-        lambda s: np.union1d(s["needless-graph"], s["needless-dropout"]),
+        lambda s: union(s["needless-graph"], s["needless-dropout"]),
     ),
     Signal("python-gap", "CPU time in plain Python", "gaps", ("host",), python_gaps),
     Signal("row-loop", "Row accesses in a loop", "events", ("host",), loops),

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from detector.intervals import Intervals
+from detector.rowset import difference, distinct
 from detector.signals.definition import Signal, Signals
 from detector.trace import Bool, Int64
 
@@ -58,7 +59,7 @@ def unrecorded_waits(s: Signals) -> Int64:
     What they wait for began before the recording, or was not recorded.
     """
     a, trace = s.activity, s.trace
-    rows = np.setdiff1d(a.calls("sync"), trace.launch)
+    rows = difference(a.calls("sync"), trace.launch)
     rows = rows[trace.dur[rows] >= STALL_NS]
     busy = pending(s).covered(trace.start[rows], trace.end[rows])
     found: Int64 = rows[2 * busy < trace.dur[rows]]
@@ -76,16 +77,16 @@ def blocking_launches(s: Signals) -> Int64:
     call = trace.launch[kernels].astype(np.int64)
     done = trace.end[kernels] <= trace.end[call]
     if len(kernels) >= LEAST_LAUNCHES and np.mean(done) >= BLOCKING_SHARE:
-        return np.unique(call[done])
-    explicit = np.setdiff1d(a.syncs_of("explicit"), s["unrecorded-wait"])
+        return distinct(call[done])
+    explicit = difference(a.syncs_of("explicit"), s["unrecorded-wait"])
     many = len(a.launches) >= LEAST_LAUNCHES and 2 * len(explicit) >= len(a.launches)
     return explicit if many else explicit[:0]
 
 
 def explicit_waits(s: Signals) -> Int64:
     """Synchronisations that no read-back explains, where not every launch waits."""
-    rows = np.setdiff1d(s.activity.syncs_of("explicit"), s["unrecorded-wait"])
-    return np.setdiff1d(rows, s["blocking-launch"])
+    rows = difference(s.activity.syncs_of("explicit"), s["unrecorded-wait"])
+    return difference(rows, s["blocking-launch"])
 
 
 def _of_cause(name: str) -> Signal:
@@ -94,7 +95,7 @@ def _of_cause(name: str) -> Signal:
         _LABELS[name],
         "events",
         ("device", "host"),
-        lambda s: np.setdiff1d(s.activity.syncs_of(CAUSES[name]), s["unrecorded-wait"]),
+        lambda s: difference(s.activity.syncs_of(CAUSES[name]), s["unrecorded-wait"]),
     )
 
 

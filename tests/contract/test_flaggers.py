@@ -19,7 +19,9 @@ from detector.flagger import lightgbm as shipped
 from detector.flagger.lightgbm import LightGBMFlagger, save
 from detector.flagger.rules import RULES, RuleFlagger
 from detector.flagger.training import Training, fit
-from detector.taxonomy import BY_ID, CLASSES, NONE
+from detector.flagger.trees import Trees
+from detector.patterns import BY_ID, CLASSES
+from detector.taxonomy import NONE
 
 pd = pytest.importorskip("pandas")
 
@@ -66,6 +68,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module", params=["rules", "lightgbm"])
 def flagger(request: pytest.FixtureRequest, folder: Path) -> Flagger:
     return RuleFlagger() if request.param == "rules" else LightGBMFlagger(str(folder))
+
+
+def test_the_library_alone_predicts_what_the_package_does(folder: Path) -> None:
+    import lightgbm
+
+    seen = LightGBMFlagger(str(folder))._heads.seen(random_matrix(50))
+    for head in ("cpu", "gpu", "classes"):
+        text = (folder / f"{head}.txt").read_text()
+        mine, its = Trees(text), lightgbm.Booster(model_str=text)
+        assert mine.num_feature() == its.num_feature()
+        np.testing.assert_array_equal(mine.predict(seen), its.predict(seen))
+        share = its.predict(seen, pred_contrib=True)
+        np.testing.assert_array_equal(mine.predict(seen, pred_contrib=True), share)
+
+
+def test_a_text_that_is_no_model_is_one_line() -> None:
+    with pytest.raises(ModelError, match=r"^LightGBM: "):
+        Trees("tree\nnothing of the kind\n")
 
 
 # -- the contract ----------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ from detector.judge.nothing import NoJudge
 from detector.judge.openai import OpenAIJudge
 from detector.judge.recorded import RecordedJudge
 from detector.judge.transformers import TransformersJudge
-from detector.taxonomy import BY_ID, NONE, UNCLEAR
+from detector.patterns import BY_ID
+from detector.taxonomy import NONE, UNCLEAR
 from tests.chat_server import Reply, serving
 from tests.judging import evidence_of, loader, readback
 from tests.tiny_language_model import make

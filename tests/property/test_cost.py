@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from detector.activity import Activity
 from detector.cost import Claim, claim
 from detector.intervals import Intervals
-from detector.taxonomy import IDS
+from detector.patterns import IDS
 from tests.random_traces import SEEDS, TRACES, random_events
 from tests.traces import trace_of
 

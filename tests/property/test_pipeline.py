@@ -16,8 +16,9 @@ from detector.evidence import Evidence
 from detector.findings import Settings
 from detector.flagger import Float32, Scores
 from detector.judge import Answers, Verdict
+from detector.patterns import BY_ID, CLASSES, IDS
 from detector.report import Report, from_json, occurrences, to_json
-from detector.taxonomy import BY_ID, CLASSES, IDS, NONE, UNCLEAR, severity
+from detector.taxonomy import NONE, UNCLEAR, severity
 from detector.trace import Step, Trace
 from detector.window import ByStep, judge_time
 from tests.random_traces import SEEDS, random_trace

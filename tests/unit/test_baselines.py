@@ -12,7 +12,7 @@ from detector.features import COLUMNS
 from detector.flagger.baselines import NAMES, Range, baseline, space
 from detector.flagger.training import Training, fit, is_healthy, matrix
 from detector.metrics import auc
-from detector.taxonomy import CLASSES
+from detector.patterns import CLASSES
 from tests.windows import CPU, ROWS, TINY, table
 
 pytest.importorskip("torch", reason="the baselines need the train extra")

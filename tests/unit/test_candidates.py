@@ -9,7 +9,6 @@ from detector.candidates import Candidate, Candidates, find
 from detector.ledger import build
 from detector.patterns import BY_ID, PATTERNS
 from detector.signals import SIGNALS, signals_of
-from detector.taxonomy import IDS
 from detector.trace import Trace
 from tests.random_traces import random_trace
 from tests.traces import (
@@ -59,10 +58,6 @@ def busy(start: float, count: int, every: float = 50, name: str = "gemm") -> tup
 
 
 # -- every pattern -------------------------------------------------------------------------------
-
-
-def test_the_patterns_are_the_taxonomys_in_its_order() -> None:
-    assert tuple(pattern.id for pattern in PATTERNS) == IDS
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda p: p.id)

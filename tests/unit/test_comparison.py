@@ -18,7 +18,7 @@ from detector.flagger import Scores
 from detector.flagger.baselines.untrained import Constant
 from detector.flagger.training import matrix
 from detector.metrics import auc, average_precision
-from detector.taxonomy import CLASSES
+from detector.patterns import CLASSES
 from tests.windows import CPU, GPU, ROWS, perfect, table
 
 OTHER = "sync-explicit"  # another pattern of the cpu side

@@ -10,7 +10,7 @@ from detector.activity import Activity
 from detector.cost import WEIGHTS, Claim, claim
 from detector.cost.host import host_only_ops
 from detector.intervals import EMPTY, Intervals
-from detector.taxonomy import IDS
+from detector.patterns import IDS
 from detector.trace import Trace
 from tests.traces import (
     Event,

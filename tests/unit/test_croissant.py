@@ -18,7 +18,7 @@ from dataset.labels import Label, LabelRegion
 from dataset.publish import COLUMN_TYPES, Row, publish
 from dataset.splits import MAIN, PARTS, SCHEMES
 from detector.features import COLUMNS
-from detector.taxonomy import CLASSES
+from detector.patterns import CLASSES
 
 pytest.importorskip("datasets", reason="the tables need the train extra")
 pytest.importorskip("mlcroissant", reason="the check needs the dev extra")

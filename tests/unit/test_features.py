@@ -11,7 +11,7 @@ import pytest
 from detector.activity import Activity
 from detector.cost import WEIGHTS
 from detector.features import COLUMNS, FEATURES, VARIANTS, extract, in_words, sets
-from detector.taxonomy import PATTERNS
+from detector.patterns import PATTERNS
 from detector.trace import Step, Trace
 from detector.window import Judged, by_step, by_time
 from tests.traces import (

@@ -8,7 +8,8 @@ import pytest
 
 from detector.activity import Activity
 from detector.guards import blind, warnings
-from detector.taxonomy import IDS, PATTERNS, Need
+from detector.patterns import IDS, PATTERNS
+from detector.taxonomy import Need
 from detector.trace import Cat, Coverage, Trace
 from detector.window import judge_time
 from tests.traces import Event, annotation, kernel, launch, op, python, repeat, sync, trace_of

@@ -17,7 +17,7 @@ from dataset.inject.base import Base
 from dataset.inject.edits import Alter, Edit, Insert, Remove, Replace, Unfit
 from dataset.inject.pieces import Tensor
 from detector import vocabulary
-from detector.taxonomy import IDS
+from detector.patterns import IDS
 from tests.hand_bases import (
     ADD,
     ALLREDUCE,

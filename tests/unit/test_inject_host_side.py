@@ -12,7 +12,7 @@ from dataset.inject import host, pieces, sync
 from dataset.inject import input as feed
 from dataset.inject.base import Base
 from dataset.inject.edits import Alter, Call, Edit, Insert, Remove, Replace, Unfit, Work
-from detector.taxonomy import BY_ID, IDS
+from detector.patterns import BY_ID, IDS
 from tests.inject_bases import MODELS, STEP, STEPS, base_of, step_of
 from tests.traces import annotation, call, kernel, memcpy, op, trace_of
 

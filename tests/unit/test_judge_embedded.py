@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from detector.errors import ModelError
 from detector.judge import dense, embedded, network, tokens
 from detector.judge.embedded import EmbeddedJudge
-from detector.taxonomy import CLASSES, IDS, NONE
+from detector.patterns import CLASSES, IDS
+from detector.taxonomy import NONE
 from tests.judging import STEP, evidence_of, loader, readback, readback_trace
 
 training = pytest.importorskip("detector.judge.training")

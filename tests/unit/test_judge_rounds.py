@@ -13,7 +13,7 @@ from detector.errors import JudgeError
 from detector.evidence import Evidence
 from detector.judge import feedback, rounds, schema
 from detector.judge.rounds import InvalidAnswerError, Retry
-from detector.taxonomy import IDS, PATTERNS
+from detector.patterns import BY_ID, IDS, PATTERNS
 from tests.judging import loader, readback
 
 GOOD = {
@@ -185,7 +185,8 @@ def test_evidence_is_fenced_data():
 
 @pytest.mark.parametrize("pattern", IDS)
 def test_every_pattern_has_facts_that_exist(pattern: str):
-    keys, _ = feedback.FACTS[pattern]
+    keys = BY_ID[pattern].facts
+    assert keys
     assert all(readback().row(key).key == key for key in keys)
     verdict = feedback.verdict(readback(), pattern, 0.5, ((pattern, 0.5),))
     assert verdict.explanation

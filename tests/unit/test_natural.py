@@ -12,7 +12,7 @@ from dataset.costs import cost_faults
 from dataset.labels import UNKNOWN, LabelError
 from dataset.natural import LABELS, Natural, by_base, read, read_all
 from detector import kineto
-from detector.taxonomy import BY_ID
+from detector.patterns import BY_ID
 from detector.trace import NS_PER_US
 
 TRACES = Path(__file__).parents[3] / "shared" / "traces"

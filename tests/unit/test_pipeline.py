@@ -12,11 +12,11 @@ from detector.evidence import Evidence
 from detector.findings import Settings, joined
 from detector.flagger import Float32, Scores
 from detector.judge import Answers, Verdict
+from detector.patterns import BY_ID, CLASSES, IDS, Occurrences
 from detector.patterns import BY_ID as PATTERN_BY_ID
-from detector.patterns import Occurrences
 from detector.pipeline import detect
 from detector.report import Finding, Report, from_json, occurrences, to_json
-from detector.taxonomy import BY_ID, CLASSES, IDS, NONE, UNCLEAR
+from detector.taxonomy import NONE, UNCLEAR
 from detector.trace import Trace
 from detector.window import ByStep, judge_time
 from tests.traces import annotation, call, kernel, launch, op, python, repeat, trace_of

@@ -18,7 +18,8 @@ from dataset.splits import MAIN, PARTS, SCHEMES
 from detector.experiment import table
 from detector.features import COLUMNS
 from detector.judge import dense
-from detector.taxonomy import CLASSES, IDS, NONE
+from detector.patterns import CLASSES, IDS
+from detector.taxonomy import NONE
 
 datasets = pytest.importorskip("datasets", reason="the tables need the train extra")
 

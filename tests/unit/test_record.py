@@ -16,7 +16,7 @@ from dataset import faults, labels, marks
 from dataset.faults import FAULT_BY_ID, Case, acting_steps, cases, skipped
 from dataset.record import forbidden_words, record_case
 from dataset.workloads.setting import draw
-from detector.taxonomy import BY_ID
+from detector.patterns import BY_ID
 
 RECORDED = Path(__file__).resolve().parents[2] / "dataset" / "recorded"
 ALL = list(labels.labelled(RECORDED)) if RECORDED.is_dir() else []

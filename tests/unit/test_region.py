@@ -9,8 +9,9 @@ import pytest
 
 from detector.flagger import Float32, Scores
 from detector.intervals import EMPTY, Intervals
+from detector.patterns import BY_ID, CLASSES
 from detector.region import CANDIDATES, Region, merge
-from detector.taxonomy import BY_ID, CLASSES, NONE
+from detector.taxonomy import NONE
 from detector.window import Window
 
 HOST, SYNC, FP32 = "host-launch-bound", "sync-explicit", "compute-fp32-matmul"

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detector.errors import TraceError
+from detector.patterns import BY_ID, PATTERNS
 from detector.render import html_page, ledger, markdown, overlay, sarif, terminal, units, wording
 from detector.render.clean import clean
 from detector.report import (
@@ -25,7 +26,6 @@ from detector.report import (
     StepInfo,
     WindowScore,
 )
-from detector.taxonomy import BY_ID, PATTERNS
 from tests.sample_reports import CLEAN, CPU_ONLY, NOT_ANALYZABLE, TYPICAL, ZERO
 
 # --- wording -----------------------------------------------------------------------------------

@@ -17,7 +17,8 @@ from detector.comparison.scored import Scored
 from detector.comparison.thresholds import flags
 from detector.features import COLUMNS
 from detector.flagger import Scores
-from detector.taxonomy import CLASSES, NONE
+from detector.patterns import CLASSES
+from detector.taxonomy import NONE
 from detector.window import judge_time
 from scripts.scanned import Case
 from scripts.worst_errors import Error, alarms, markdown, misses, show, span_of, spoken, worst

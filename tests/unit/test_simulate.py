@@ -21,7 +21,7 @@ from dataset.simulate import (
     simulate,
     workloads_for,
 )
-from detector.taxonomy import PATTERNS
+from detector.patterns import PATTERNS
 
 Event = dict[str, Any]
 DEVICE_CATS = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}

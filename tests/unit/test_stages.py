@@ -21,12 +21,12 @@ from detector.judge import Judge
 from detector.judge.embedded import EmbeddedJudge
 from detector.judge.nothing import NoJudge
 from detector.kineto import read
+from detector.patterns import CLASSES
 from detector.pipeline import Settings, detect
 from detector.region import MOST_DRIVEN
 from detector.render import overlay
 from detector.render.formats import FORMATS, View
 from detector.report import Report, from_json, to_json
-from detector.taxonomy import CLASSES
 from detector.window import MAX_WINDOWS, ByStep
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "traces"

@@ -21,8 +21,9 @@ from dataset.simulate import TooFaint, simulate, workloads_for
 from dataset.tables import PER_PATTERN, UNSUSPICIOUS, Tables, tables
 from detector.features import COLUMNS
 from detector.judge import dense
+from detector.patterns import CLASSES, PATTERNS
 from detector.region import Region
-from detector.taxonomy import CLASSES, NONE, PATTERNS
+from detector.taxonomy import NONE
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS, STEP = 4, 1_000.0  # of the hand-written trace; a window is an eighth of a step

@@ -33,7 +33,8 @@ from detector.flagger.training import (
 )
 from detector.judge import dense
 from detector.metrics import auc
-from detector.taxonomy import CLASSES, NONE
+from detector.patterns import CLASSES
+from detector.taxonomy import NONE
 
 pytest.importorskip("torch", reason="training needs the train extra")
 

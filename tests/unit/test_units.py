@@ -23,7 +23,7 @@ from dataset.inject import NOWHERE
 from dataset.labels import Label, LabelError, LabelRegion
 from dataset.natural import read_all
 from dataset.units import Injected, LeftOut, Natural, Recorded, chunks, injected
-from detector.taxonomy import BY_ID
+from detector.patterns import BY_ID
 
 ROOT = Path(__file__).resolve().parents[2]
 PATTERNS = ("sync-explicit", "host-gc-pause", "memory-dtype-churn", "compute-underfilled")

@@ -11,7 +11,7 @@ from detector.features.claims import CLAIMED
 from detector.flagger import Flagger, Float32, Scores
 from detector.flagger.lightgbm import SIDES
 from detector.flagger.rules import RuleFlagger
-from detector.taxonomy import BY_ID, CLASSES
+from detector.patterns import BY_ID, CLASSES
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,0 +1,155 @@
+"""What the light model sees of a candidate: its savings, its occurrences, and the trace around it.
+
+One row a candidate, float32[len(COLUMNS)]; NaN where a number is not defined. Nothing here names
+the trace, its program or its file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from detector.candidates import Candidate, Candidates
+from detector.ledger import CAUSES, Ledger
+from detector.patterns import PATTERNS
+from detector.patterns.capability import generation
+from detector.signals import Signals
+from detector.trace import Cat
+from detector.window import Judged
+
+Float32 = npt.NDArray[np.float32]
+
+# Host events that say what kind of program this is, by kinds of ``vocabulary.HOST``.
+_KINDS: Final = ("backward", "optimizer_step", "loader", "compiled_region")
+
+OWN: Final = (
+    "pattern",
+    "opportunity",
+    "share",
+    "share_alone",
+    "share_rest",
+    "rest_of_alone",
+    "log_savings_us",
+    "log_savings_each_us",
+    "log_occurrences",
+    "log_occurrences_a_step",
+    "log_occurrence_us",
+    "covered",
+    "span",
+    "steps_with",
+    "gain_spread",
+    "gain_of_one_step",
+    "explained",
+    "of_explained",
+)
+AMONG: Final = ("rank", "candidates", "share_joint", "share_of_largest_other")
+PROGRAM: Final = (
+    "device",
+    "rocm",
+    "generation",
+    "steps",
+    "log_analyzed_us",
+    "log_kernels_a_ms",
+    "log_ops_a_ms",
+    "log_kernel_us",
+    "stacks",
+    "shapes",
+    "linked",
+    *_KINDS,
+)
+COLUMNS: Final = (
+    *OWN,
+    *AMONG,
+    *PROGRAM,
+    *(f"ledger_{cause.id.replace('-', '_')}" for cause in CAUSES),
+)
+_INDEX: Final = {pattern.id: i for i, pattern in enumerate(PATTERNS)}
+
+
+def matrix(signals: Signals, ledger: Ledger, judged: Judged, candidates: Candidates) -> Float32:
+    """float32[candidates, len(COLUMNS)], in their order."""
+    found = candidates.found
+    if not found:
+        return np.zeros((0, len(COLUMNS)), np.float32)
+    wall = max(1, ledger.end - ledger.start)
+    total = ledger.total()
+    causes = [total.get(cause.id, 0) / wall for cause in CAUSES]
+    about = _program(signals, judged, wall)
+    rows = [
+        [*_own(one, total, judged, wall), *_among(i, found, candidates.joint_ns / wall)]
+        for i, one in enumerate(found)
+    ]
+    return np.array([[*row, *about, *causes] for row in rows], np.float32)
+
+
+def _own(one: Candidate, total: dict[str, int], judged: Judged, wall: int) -> list[float]:
+    where = one.occurrences
+    count = max(1, len(where))
+    explained = sum(total.get(cause, 0) for cause in one.pattern.explains)
+    first, last = int(where.start.min()), int(where.end.max())
+    return [
+        _INDEX[one.pattern.id],
+        one.pattern.kind == "opportunity",
+        one.share,
+        one.alone_ns / wall,
+        one.rest_ns / wall,
+        one.rest_ns / max(1, one.alone_ns),
+        _log(one.best_ns / 1e3),
+        _log(one.best_ns / 1e3 / count),
+        _log(count),
+        _log(count / max(1, len(judged.steps))),
+        _log(float(np.median(where.end - where.start)) / 1e3),
+        where.spans.measure / wall,
+        (last - first) / wall,
+        *_by_step(one, judged),
+        explained / wall,
+        one.best_ns / explained if explained else np.nan,
+    ]
+
+
+def _by_step(one: Candidate, judged: Judged) -> tuple[float, float, float]:
+    """In how many steps it occurs, how unevenly it gains, and how much of it in one step."""
+    if len(judged.steps) < 2:
+        return np.nan, np.nan, np.nan
+    start = np.array([step.start for step in judged.steps])
+    step = np.searchsorted(start, one.occurrences.start, side="right")
+    gain = np.array(one.by_step_ns, np.float64)
+    mean = float(gain.mean()) if len(gain) else 0.0
+    touched = len(np.unique(step)) / len(judged.steps)
+    if mean <= 0:
+        return touched, np.nan, np.nan
+    return touched, float(gain.std()) / mean, float(gain.max() / gain.sum())
+
+
+def _among(i: int, found: Sequence[Candidate], joint: float) -> list[float]:
+    others = [c.share for k, c in enumerate(found) if k != i]
+    return [i, len(found), joint, max(others, default=0.0)]
+
+
+def _program(signals: Signals, judged: Judged, wall: int) -> list[float]:
+    activity, trace = signals.activity, signals.trace
+    kernels = len(activity.kernels)
+    ms = wall / 1e6
+    mean = float(trace.dur[activity.kernels].mean()) / 1e3 if kernels else np.nan
+    return [
+        activity.has_device,
+        trace.vendor == "rocm",
+        generation(signals),
+        len(judged.steps),
+        _log(wall / 1e3),
+        _log(kernels / ms),
+        _log(len(activity.of(Cat.CPU_OP)) / ms),
+        _log(mean) if kernels else np.nan,
+        trace.has_stacks,
+        trace.has_shapes,
+        trace.coverage.kernels_with_launch,
+        *(len(activity.host(kind)) > 0 for kind in _KINDS),
+    ]
+
+
+def _log(value: float) -> float:
+    """log10 of one more."""
+    return float(np.log10(1 + max(value, 0.0)))

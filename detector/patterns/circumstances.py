@@ -1,0 +1,301 @@
+"""What a program runs on and how: the facts of a trace that decide which advice fits.
+
+Told once per trace. What a trace does not tell stays unknown, and then only advice without a
+condition fits: better general than wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from detector import vocabulary
+from detector.activity import LONGEST_NAME, Activity
+from detector.patterns import capability
+from detector.signals import Signals
+from detector.trace import Cat, Vendor
+
+Use = Literal["training", "inference"]
+Style = Literal["single", "foreach", "fused"]
+Parallelism = Literal["ddp", "fsdp", "tensor"]
+
+_OPTIMIZER: Final = re.compile(r"^Optimizer\.step#([A-Za-z_]\w{0,39})\.step$")
+_VERSION_KEYS: Final = ("torch_version", "pytorch_version", "PyTorch version", "torch.__version__")
+_VERSION: Final = re.compile(r"^(\d{1,3})\.(\d{1,3})")
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What a trace tells of device, program and libraries; the default knows nothing.
+
+    ``generation``: compute capability of a CUDA device, 0 where unknown. ``optimizers``: classes in
+    the order of their names. ``fp32_in``: where most time in full fp32 matrix work goes.
+    ``exchanges``: whether exposed communication is mostly all-to-all or from rank to rank.
+    ``torch``: (major, minor), None where the metadata does not say.
+    """
+
+    vendor: Vendor | None = None
+    generation: float = 0.0
+    use: Use | None = None
+    loader: bool = False
+    compiled: bool = False
+    graphs: bool = False
+    optimizers: tuple[str, ...] = ()
+    style: Style | None = None
+    scales_gradients: bool = False
+    parallelism: frozenset[Parallelism] = frozenset()
+    frameworks: frozenset[str] = frozenset()
+    fp32_in: Literal["convolutions", "products"] | None = None
+    attention_math: bool = False
+    dropout: bool = False
+    empties_cache: bool = False
+    exchanges: bool = False
+    torch: tuple[int, int] | None = None
+
+
+def circumstances_of(s: Signals) -> Circumstances:
+    """What this trace tells."""
+    a = s.activity
+    cuda = s.trace.vendor == "cuda" and a.has_device
+    return Circumstances(
+        vendor=s.trace.vendor,
+        generation=capability.generation(s) if cuda else 0.0,
+        use=_use(a),
+        loader=bool(len(a.loader_rows)),
+        compiled=_is_compiled(a),
+        graphs=bool(len(a.calls("graph"))),
+        optimizers=_optimizers(a),
+        style=_style(a),
+        scales_gradients=_has(a, vocabulary.SCALES_GRADIENTS, Cat.CPU_OP),
+        parallelism=_parallelism(a),
+        frameworks=_frameworks(a),
+        fp32_in=_fp32_in(s),
+        attention_math=bool(len(a.ops("math_attention"))),
+        dropout=bool(len(s["needless-dropout"])),
+        empties_cache=bool(len(a.host("empty_cache"))),
+        exchanges=_exchanges(s),
+        torch=_torch(s.trace.metadata),
+    )
+
+
+def _use(a: Activity) -> Use | None:
+    if len(a.host("optimizer_step")) or len(a.host("backward")):
+        return "training"
+    return "inference" if len(a.aten) else None
+
+
+def _is_compiled(a: Activity) -> bool:
+    made = a.named(a.kernels, vocabulary.FUSED_BY_COMPILER, Cat.KERNEL) if a.has_device else ()
+    return bool(len(a.host("compiled_region")) or len(made))
+
+
+def _optimizers(a: Activity) -> tuple[str, ...]:
+    names = (a.trace.names[i] for i in np.unique(a.trace.name[a.host("optimizer_step")]))
+    return tuple(sorted({match[1] for name in names if (match := _OPTIMIZER.match(name))}))
+
+
+def _style(a: Activity) -> Style | None:
+    if not len(a.host("optimizer_step")):
+        return None
+    names = {a.trace.names[i] for i in np.unique(a.trace.name[a.ops("foreach")])}
+    if any("_fused_" in name for name in names):
+        return "fused"
+    return "foreach" if names else "single"
+
+
+def _parallelism(a: Activity) -> frozenset[Parallelism]:
+    cats = (Cat.CPU_OP, Cat.USER_ANNOTATION, Cat.PYTHON_FUNCTION)
+    return frozenset(kind for kind, name in vocabulary.PARALLELISM.items() if _has(a, name, *cats))
+
+
+def _has(a: Activity, pattern: re.Pattern[str], *cats: Cat) -> bool:
+    return bool(len(a.named(a.of(*cats), pattern, *cats)))
+
+
+def _frameworks(a: Activity) -> frozenset[str]:
+    """Libraries whose Python frames the trace has."""
+    frames = np.unique(a.trace.name[a.of(Cat.PYTHON_FUNCTION)])
+    names = (a.trace.names[i] for i in frames)
+    found = (vocabulary.FRAMEWORK_FRAME.search(name, 0, LONGEST_NAME) for name in names)
+    return frozenset(match[1] for match in found if match)
+
+
+def _fp32_in(s: Signals) -> Literal["convolutions", "products"] | None:
+    rows = s["fp32-matrix"]
+    if not len(rows):
+        return None
+    inside = np.isin(rows, s.activity.kernels_of("conv"))
+    spent = s.trace.dur[rows]
+    return "convolutions" if 2 * spent[inside].sum() > spent.sum() else "products"
+
+
+def _exchanges(s: Signals) -> bool:
+    """Whether most exposed communication is all-to-all or from rank to rank."""
+    rows = s["exposed-collective"]
+    if not len(rows):
+        return False
+    trace = s.trace
+    name = np.where(trace.collective[rows] >= 0, trace.collective[rows], trace.name[rows])
+    found = [i for i in np.unique(name).tolist() if vocabulary.EXCHANGES.search(trace.names[i])]
+    spent = trace.dur[rows]
+    return bool(2 * spent[np.isin(name, found)].sum() > spent.sum())
+
+
+def _torch(metadata: dict[str, object]) -> tuple[int, int] | None:
+    for key in _VERSION_KEYS:
+        if match := _VERSION.match(str(metadata.get(key, ""))):
+            return int(match[1]), int(match[2])
+    return None
+
+
+# -- conditions ------------------------------------------------------------------------------------
+# Each completes the sentence "this advice holds ...", in which the pages of the patterns show it.
+
+# Optimizers of torch.optim. The fused ones for a device, from PyTorch 2.3 on, and for the CPU, from
+# 2.4 on; the fused Adam and AdamW for CUDA are older.
+FUSED_ON_DEVICE: Final = frozenset({"Adam", "AdamW", "SGD"})
+FUSED_ON_CPU: Final = frozenset({"Adagrad", "Adam", "AdamW", "SGD"})
+FUSED_FIRST: Final = frozenset({"Adam", "AdamW"})
+FOREACH: Final = frozenset(
+    "ASGD Adadelta Adagrad Adam AdamW Adamax NAdam RAdam RMSprop Rprop SGD".split()
+)
+
+
+def _all_in(optimizers: Iterable[str], known: frozenset[str]) -> bool:
+    seen = set(optimizers)
+    return bool(seen) and seen <= known
+
+
+def on_cpu(c: Circumstances) -> bool:
+    """on a CPU"""
+    return c.vendor == "cpu"
+
+
+def on_rocm(c: Circumstances) -> bool:
+    """on ROCm"""
+    return c.vendor == "rocm"
+
+
+def has_tf32(c: Circumstances) -> bool:
+    """on a GPU with TF32 (Ampere and later)"""
+    return c.vendor == "cuda" and c.generation >= 8
+
+
+def has_bf16(c: Circumstances) -> bool:
+    """on a GPU with matrix units for bf16 (Ampere and later, or ROCm)"""
+    return has_tf32(c) or on_rocm(c)
+
+
+def has_fp16_only(c: Circumstances) -> bool:
+    """on a GPU whose tensor cores know fp16 alone (V100, T4, RTX 20)"""
+    return c.vendor == "cuda" and 7 <= c.generation < 8
+
+
+def lacks_compiler(c: Circumstances) -> bool:
+    """on a GPU that torch.compile does not support (before Volta)"""
+    return c.vendor == "cuda" and 0 < c.generation < 7
+
+
+def in_training(c: Circumstances) -> bool:
+    """in training"""
+    return c.use == "training"
+
+
+def in_inference(c: Circumstances) -> bool:
+    """in inference"""
+    return c.use == "inference"
+
+
+def has_loader(c: Circumstances) -> bool:
+    """with a DataLoader"""
+    return c.loader
+
+
+def is_compiled(c: Circumstances) -> bool:
+    """where the model is compiled"""
+    return c.compiled
+
+
+def uses_graphs(c: Circumstances) -> bool:
+    """where graphs are launched already"""
+    return c.graphs
+
+
+def scales_gradients(c: Circumstances) -> bool:
+    """with a GradScaler"""
+    return c.scales_gradients
+
+
+def under_ddp(c: Circumstances) -> bool:
+    """under DDP"""
+    return "ddp" in c.parallelism
+
+
+def under_fsdp(c: Circumstances) -> bool:
+    """under FSDP"""
+    return "fsdp" in c.parallelism
+
+
+def under_tensor_parallelism(c: Circumstances) -> bool:
+    """under tensor parallelism"""
+    return "tensor" in c.parallelism
+
+
+def in_convolutions(c: Circumstances) -> bool:
+    """where most of it is convolutions (cuDNN)"""
+    return c.fp32_in == "convolutions"
+
+
+def falls_back_to_math(c: Circumstances) -> bool:
+    """where the attention op falls back to plain math"""
+    return c.attention_math
+
+
+def drops_out(c: Circumstances) -> bool:
+    """where dropout runs"""
+    return c.dropout
+
+
+def empties_cache(c: Circumstances) -> bool:
+    """where empty_cache is called"""
+    return c.empties_cache
+
+
+def is_exchange(c: Circumstances) -> bool:
+    """where most of it is all-to-all or send and receive"""
+    return c.exchanges
+
+
+def in_transformers(c: Circumstances) -> bool:
+    """with Hugging Face Transformers"""
+    return "transformers" in c.frameworks and not c.frameworks & {"vllm", "sglang"}
+
+
+def in_vllm(c: Circumstances) -> bool:
+    """with vLLM"""
+    return "vllm" in c.frameworks
+
+
+def in_sglang(c: Circumstances) -> bool:
+    """with SGLang"""
+    return "sglang" in c.frameworks
+
+
+def optimizer_has_fused(c: Circumstances) -> bool:
+    """where the optimizer has a fused implementation for the device"""
+    known = FUSED_ON_CPU if c.vendor == "cpu" else FUSED_ON_DEVICE
+    if c.torch is None:
+        return c.vendor in ("cpu", "cuda", "rocm") and _all_in(c.optimizers, known)
+    if c.vendor == "cpu":
+        return c.torch >= (2, 4) and _all_in(c.optimizers, known)
+    first = FUSED_FIRST if c.torch < (2, 3) else known
+    return c.vendor in ("cuda", "rocm") and c.torch >= (2, 0) and _all_in(c.optimizers, first)
+
+
+def optimizer_has_foreach(c: Circumstances) -> bool:
+    """where the optimizer has a foreach implementation for the GPU"""
+    return c.vendor in ("cuda", "rocm", "xpu") and _all_in(c.optimizers, FOREACH)
