@@ -23,6 +23,7 @@ from typing import Any
 
 STEPS, WARM_UP = 5, 2
 WIDTH, BATCH = 256, 32
+READ_S = 0.04  # a batch takes on every rank: steps that a busy machine's pauses do not drown
 SLOW_S = 0.06  # what a slow rank loses in a step: a multiple of what a busy machine does by chance
 # What a trace needs of an event's arguments; the rest is left out, for the files to be small.
 KEPT = ("External id", "Sequence number", "Input Dims", "correlation")
@@ -156,7 +157,7 @@ def _job(rank: int, mine: Label) -> tuple[float, bytes]:
     slow = rank == mine.straggler
     torch.manual_seed(mine.seed)
     batch = BATCH * 32 if slow and variant == "uneven" else BATCH
-    pause = SLOW_S if slow and variant == "data" else 0.0
+    pause = READ_S + (SLOW_S if slow and variant == "data" else 0.0)
     numbers = _Numbers(STEPS + WARM_UP + 2, batch, pause)
     loader = torch.utils.data.DataLoader(numbers, batch_size=None)
     model, square = _model(variant), torch.randn(1024, 1024)

@@ -24,6 +24,7 @@ MOSTLY: Final = (
     0.6  # share of all waiting that a straggler causes, and of steps if it is persistent
 )
 CLEARLY: Final = 2.0  # so many times as much as the next rank
+MUCH: Final = 0.15  # of a step, that a rank late in most steps costs; less must be steady
 STEADY: Final = 3.0  # standard errors by which a straggler is later than the next rank
 LOST: Final = 0.5  # of a step, that a one-off costs at least: machines pause now and then
 OUTLIER: Final = 4.0  # a one-off step waits so many times as long as the median step
@@ -132,7 +133,8 @@ def _steady(late: Lateness, rank: int) -> bool:
     mine = late.by_step[rank]
     if mine.mean() < 2 * late.blur_ns:
         return False
-    if len(mine) < 3 or _late_steps(late, rank).mean() >= MOSTLY:
+    often = _late_steps(late, rank).mean() >= MOSTLY and mine.mean() >= MUCH * late.step_ns
+    if len(mine) < 3 or often:
         return True
     ahead = mine - np.delete(late.by_step, rank, axis=0).max(axis=0)
     return bool(ahead.mean() >= STEADY * ahead.std(ddof=1) / np.sqrt(len(mine)))
