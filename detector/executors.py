@@ -43,11 +43,14 @@ class Local:
         context = get_context("spawn")
         with ProcessPoolExecutor(workers, context) as pool:
             pending = [pool.submit(function, *call) for call in calls]
-            for call, future in zip(calls, pending, strict=True):
-                try:
-                    yield future.result()
-                except BrokenProcessPool:
-                    yield _alone(function, call)
+            try:
+                for call, future in zip(calls, pending, strict=True):
+                    try:
+                        yield future.result()
+                    except BrokenProcessPool:
+                        yield _alone(function, call)
+            finally:
+                pool.shutdown(cancel_futures=True)
 
 
 def _alone(function: Callable[..., Any], call: tuple[Any, ...]) -> Any:

@@ -60,12 +60,12 @@ def _run(arguments: argparse.Namespace) -> int:
     for target, error in missing:
         out.fail(target, error)
     if targets:
-        from detector.scanning import stages_of
-
-        stages = stages_of(config)  # said once, before any trace is read
         if len(targets) > 1 and not any(target.readable_once for target in targets):
             _many(targets, overrides, arguments.config_dir, config, out)
         else:
+            from detector.scanning import stages_of
+
+            stages = stages_of(config)  # what is wrong with it is said before any trace is read
             for target in targets:
                 _one(target, stages, out)
     out.close()

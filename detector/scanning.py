@@ -48,7 +48,9 @@ def stages_of(config: Config) -> Stages:
         "judge": config.build("judge"),
         "settings": config.build("report"),
     }
-    shown = {key: without_secrets(value) for key, value in config.values.items()}
+    # Where a trace is read changes nothing in its report.
+    values = {key: value for key, value in config.values.items() if key != "executor"}
+    shown = {key: without_secrets(value) for key, value in values.items()}
     return Stages(parts, config.build("limits"), shown)
 
 
@@ -89,9 +91,13 @@ def _stages(overrides: tuple[str, ...], config_dir: Path | None) -> Stages:
 
 
 def scan_path(path: str, label: str, overrides: Sequence[str], config_dir: Path | None) -> Scanned:
-    """Scan one file in a process of its own, as a rank; errors come back as words."""
+    """Scan one file in a process of its own, as a rank; errors of the trace come back as words.
+
+    Raises ConfigError, ModelError: what is wrong with the settings is wrong for every trace.
+    """
+    stages = _stages(tuple(overrides), config_dir)
     try:
-        return scan(Path(path), label, _stages(tuple(overrides), config_dir), as_rank=True)
+        return scan(Path(path), label, stages, as_rank=True)
     except (DetectorError, OSError) as error:
         return Scanned(None, error=words(error, label))
     except Exception:  # noqa: BLE001 - a fault of this program must not stop the other traces
