@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Final
 
 from detector.job import Job, JobStraggler
-from detector.patterns import BY_ID
+from detector.patterns import BY_ID, PATTERNS
 from detector.report import Finding, Fix, NotChecked, Report
 from detector.taxonomy import severity
 
-STRAGGLER: Final = "comm-straggler"
-EXPOSED: Final = "comm-exposed"
+STRAGGLER: Final = next(p.id for p in PATTERNS if "ranks" in p.needs)
+EXPOSED: Final = next(p.id for p in PATTERNS if p.signal == "exposed-collective")
 _SURE: Final = 0.9  # how likely a straggler is that the ranks' own clocks show
 
 ADVICE: Final = {

@@ -38,11 +38,6 @@ KINDS: Final = {
     "queue": "compute",
     "copy": "copy",
     "pageable": "copy",
-    "sync-scalar": "sync",
-    "sync-shape": "sync",
-    "sync-tensor": "sync",
-    "sync-copy": "sync",
-    "sync-explicit": "sync",
     "device-stall": "unknown",
     "unlinked": "unknown",
     "unrecorded-wait": "unknown",
@@ -219,7 +214,8 @@ def _kind(found: Sequence[JobCause]) -> str:
     """The kind with the most excess: several causes may be of one."""
     sums: dict[str, float] = {}
     for cause in found:
-        kind = KINDS.get(cause.cause, "host")
+        other = "sync" if cause.cause.startswith("sync-") else "host"
+        kind = KINDS.get(cause.cause, other)
         sums[kind] = sums.get(kind, 0.0) + cause.us
     return max(sums, key=lambda k: sums[k]) if sums else "unknown"
 
