@@ -119,11 +119,11 @@ def _many(
 ) -> None:
     """Scan several files; those that are ranks of one job give one report."""
     from detector.folder import scan_all
-    from detector.output import complain
+    from detector.output import remark
 
     outcomes, notes = scan_all(targets, overrides, config_dir, config.build("executor"))
     for note in notes:
-        complain(TraceError(note))
+        remark(note)
     out.several = len(outcomes) + len(out.results) > 1  # the ranks of one job are one
     for outcome in outcomes:
         try:

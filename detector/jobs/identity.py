@@ -47,8 +47,8 @@ def jobs(ranks: Sequence[RankTrace]) -> list[Together]:
 
 
 def _twice(mine: RankTrace, twin: RankTrace) -> str:
-    same = "the same file as" if mine.sha256 == twin.sha256 else "read before, from"
-    return f"{mine.path}: rank {mine.rank} of this job was {same} {twin.path}; left out"
+    same = "is the same file as" if mine.sha256 == twin.sha256 else "was read before, from"
+    return f"{mine.path}: rank {mine.rank} of this job {same} {twin.path}; left out"
 
 
 def _fits(mine: RankTrace, members: Sequence[RankTrace]) -> bool:

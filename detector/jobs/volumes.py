@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -200,8 +200,6 @@ def of_tables(tables: Sequence[Table]) -> Profile:
 
 def with_best(rows: Sequence[ProfileRow]) -> tuple[ProfileRow, ...]:
     """Each row beside the highest bandwidth of its operation and power of two of bytes."""
-    from dataclasses import replace
-
     best: dict[tuple[str, int], float] = defaultdict(float)
     for row in rows:
         key = row.op, row.bytes.bit_length()
