@@ -171,7 +171,8 @@ def make(unit: Unit, out: Path) -> None:
     label = replace(label, regions=tuple(sorted(label.regions, key=lambda r: r.start_us)))
     labels.write(label, labels.label_path(trace))
     found = tables(trace, label, unit.name)
-    rows: dict[str, Any] = {"windows": found.windows, "evidence": found.evidence}
+    rows: dict[str, Any] = {"windows": found.windows, "candidates": found.candidates}
+    rows["evidence"] = found.evidence
     rows["analyzed_us"] = found.analyzed_us
     _save(unit, out, {"sha256": sha256(packed).hexdigest(), **rows}, found)
 

@@ -68,6 +68,7 @@ def _sizes(tables: Mapping[str, Mapping[str, int]]) -> list[Sequence[object]]:
         "traces": "a trace",
         "regions": "a labelled span",
         "windows": "a cut of a step",
+        "candidates": "a pattern that the product would find",
         "evidence": "a place in a trace, as text",
     }
     return [(f"`{n}`", meaning[n], sum(parts.values())) for n, parts in tables.items()]

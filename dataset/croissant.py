@@ -34,13 +34,15 @@ TYPES: Final = {
     "int64": "sc:Integer",
     "bool": "sc:Boolean",
     "numbers": "sc:Float",
+    "times": "sc:Float",
 }  # any other column holds the number of a word
-LISTS: Final = ("classes", "numbers")
+LISTS: Final = ("classes", "numbers", "times")
 TABLES: Final = {
     "traces": "One row a trace: where it came from, its parts in every scheme, its step times.",
     "regions": "One row a labelled span of a trace.",
     "windows": "One row a cut of a step: features, and the share that labelled regions cover.",
-    "evidence": "One row a place in a trace as text and numbers, with the pattern that is there.",
+    "candidates": "One row a pattern that the product would find, with its savings, unlabelled.",
+    "evidence": "One row a place in a trace as text, with the pattern that is there.",
 }
 COLUMN: Final = {
     "trace": "name of the trace",
@@ -75,7 +77,10 @@ COLUMN: Final = {
     "unknown_cpu": "share of the window in which nobody knows about the host's side",
     "unknown_gpu": "share of the window in which nobody knows about the device's side",
     "text": "the evidence as a judge reads it",
-    "numbers": "the evidence as numbers",
+    "numbers": "what the light model sees of the candidate",
+    "savings_us": "what repairing it saves of the analyzed time, µs, by replay",
+    "starts_us": "where each of its places starts, µs on the trace file's own ts axis",
+    "ends_us": "where each of its places ends, exclusive",
     "visible": "the patterns that this trace could show",
     **{scheme: f"the trace's part in the scheme {scheme}" for scheme in SCHEMES},
 }

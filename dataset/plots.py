@@ -26,7 +26,7 @@ from dataset.simulate import TooFaint, simulate, workloads_for
 from dataset.splits import MAIN, PARTS
 from detector import kineto
 from detector.activity import Activity
-from detector.comparison.plots import save
+from detector.lab.comparison.plots import save
 from detector.patterns import IDS
 from detector.trace import NS_PER_US, Trace
 from detector.window import judge_time

@@ -1,6 +1,6 @@
 """The benchmark's tables as a Hugging Face data set: Parquet files, one per table and group.
 
-    datasets.load_dataset(FOLDER, "windows")                    # or traces, regions, evidence
+    datasets.load_dataset(FOLDER, "windows")                    # or another of TABLES
     datasets.load_dataset(FOLDER, "windows-unseen_device")      # a table by another split scheme
 
 ``FOLDER/tables/TABLE/PART-N.parquet``, and ``README.md``, whose front matter names them. A group is
@@ -22,15 +22,14 @@ import numpy.typing as npt
 
 from dataset.labels import UNKNOWN, CostFrom, Extent, Label, Origin, Quality, Side
 from dataset.splits import MAIN, PARTS, SCHEMES, Group, Part, groups
-from detector.features import COLUMNS
-from detector.judge import dense
+from detector.features import COLUMNS, candidate
 from detector.patterns import CLASSES, IDS
 
 if TYPE_CHECKING:
     import pandas as pd
     from datasets import Features
 
-TABLES: Final = ("traces", "regions", "windows", "evidence")
+TABLES: Final = ("traces", "regions", "windows", "candidates", "evidence")
 WORDS: Final[dict[str, tuple[str, ...]]] = {
     "origin": get_args(Origin),
     "quality": get_args(Quality),
@@ -67,12 +66,19 @@ COLUMN_TYPES: Final[dict[str, dict[str, str]]] = {
         "harmless": "bool",
     },
     "windows": {**ABOUT, **SPAN, **dict.fromkeys(LABELS, "float32"), "pattern": "class"},
+    "candidates": {
+        **ABOUT,
+        "pattern": "class",
+        "savings_us": "float64",
+        "starts_us": "times",
+        "ends_us": "times",
+        "numbers": "numbers",
+    },
     "evidence": {
         **ABOUT,
         "pattern": "class",
         "side": "words",
         "text": "string",
-        "numbers": "numbers",
         "visible": "classes",
     },
 }
@@ -90,6 +96,7 @@ class Row:
     analyzed_us: float
     windows: list[dict[str, Any]]
     matrix: npt.NDArray[np.float32]
+    candidates: list[dict[str, Any]]
     evidence: list[dict[str, Any]]
 
     @property
@@ -169,7 +176,8 @@ def _features(name: str) -> Features:
         "class": Words(names=list(CLASSES)),
         "class or unknown": Words(names=[*IDS, UNKNOWN]),
         "classes": List(Words(names=list(CLASSES))),
-        "numbers": List(Value("float32"), length=len(dense.NAMES)),
+        "times": List(Value("float64")),
+        "numbers": List(Value("float32"), length=len(candidate.COLUMNS)),
     }
     made = {}
     for column, kind in COLUMN_TYPES[name].items():
@@ -211,6 +219,8 @@ def _records(name: str, row: Row, parts: Mapping[str, Part]) -> Iterable[dict[st
     """The rows of a trace in a table, words as words."""
     if name == "windows":
         return row.windows
+    if name == "candidates":
+        return row.candidates
     if name == "evidence":
         return row.evidence
     if name == "regions":

@@ -44,9 +44,9 @@ from dataset.tables import tables
 from dataset.units import OWN as OWN_LICENCE
 from dataset.units import Injected, LeftOut
 from detector.errors import DetectorError
-from detector.experiment import table
 from detector.features import COLUMNS
-from detector.metrics import Estimate, auc, by_cluster
+from detector.lab.metrics import Estimate, auc, by_cluster
+from detector.lab.tables import table
 from detector.output import complain
 
 if TYPE_CHECKING:

@@ -24,8 +24,7 @@ from typing import Any
 
 from dataset.splits import MAIN
 from detector.errors import DetectorError
-from detector.output import complain
-from detector.scoring import (
+from detector.lab.scoring import (
     Truth,
     constant,
     figures_by_origin,
@@ -34,7 +33,8 @@ from detector.scoring import (
     read_predictions,
     read_truths,
 )
-from detector.scoring.table import page, plain
+from detector.lab.scoring.table import page, plain
+from detector.output import complain
 
 PARTS = ("test", "natural")
 

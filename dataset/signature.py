@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from detector.metrics import auc
+from detector.lab.metrics import auc
 from detector.taxonomy import NONE
 
 if TYPE_CHECKING:

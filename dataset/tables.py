@@ -1,4 +1,4 @@
-"""A labelled trace as training rows: its windows with their features, its regions with evidence.
+"""A labelled trace as training rows: windows, candidates, and places with evidence.
 
 Labels of windows are weak at the edges, so a window carries the share of it that a labelled
 region covers, per side; what to do with a half-covered window is the trainer's choice. Beside it
@@ -20,16 +20,17 @@ import numpy as np
 import numpy.typing as npt
 
 from dataset.labels import UNKNOWN, Label, LabelError, LabelRegion
-from detector import features, guards, kineto
-from detector.activity import Activity
+from detector import features, kineto
+from detector.analysis import Analysis, analyze
 from detector.evidence import gather
+from detector.features import candidate
+from detector.findings import joined
 from detector.intervals import Intervals
-from detector.judge import dense, embedded
 from detector.patterns import BY_ID, CLASSES
 from detector.region import Region
 from detector.taxonomy import NONE, Side
 from detector.trace import NS_PER_US, Int64
-from detector.window import ByStep, Judged, Window, judge_time
+from detector.window import ByStep, Judged, Window
 
 Windower = Callable[[Judged], Sequence[Window]]
 Shares = dict[Side, npt.NDArray[np.float64]]  # by side: the share of each window
@@ -40,6 +41,7 @@ FILLED = 0.5  # a step with so many faulty windows is faulty as a whole
 WINDOWER: Windower = ByStep()  # as a scan cuts, unless it is told otherwise
 PER_PATTERN = 3  # evidence rows per pattern and trace: one trace must not fill the set
 UNSUSPICIOUS = 3  # evidence rows per trace from places without a fault
+TOKENS = 2_200  # of a text, by the rule of ``evidence.words``
 
 
 @dataclass(frozen=True)
@@ -53,12 +55,13 @@ class Truth:
 
 @dataclass(frozen=True)
 class Tables:
-    """Rows of one trace: plain dicts for the window and evidence tables. ``analyzed_us``: the time
-    that a scan analyzes."""
+    """Rows of one trace: plain dicts for the tables. ``analyzed_us``: the time that a scan
+    analyzes."""
 
     analyzed_us: float
     windows: list[dict[str, object]]
     matrix: npt.NDArray[np.float32]
+    candidates: list[dict[str, object]]
     evidence: list[dict[str, object]]
 
 
@@ -77,21 +80,22 @@ def tables(
     """
     if foreign := [p for p in label.patterns if p not in BY_ID]:
         raise LabelError(f"{trace_file}: labelled {foreign[0]!r}, which is no pattern")
-    trace = kineto.read(trace_file)
-    activity, judged = Activity(trace), judge_time(trace)
+    analysis = analyze(kineto.read(trace_file))
+    judged = analysis.judged
     windows = windower(judged)
     truth = _truth(windows, label)
     about = {"trace": name, **_about(label)}
     rows = [about | _window(window, truth, i) for i, window in enumerate(windows)]
-    blind = guards.blind(activity, judged)  # what no judge can be shown here
     places = _regions(windows, truth, zlib.crc32(name.encode())) if with_evidence else ()
     texts = [
-        {**about, "pattern": pattern, "side": region.side, **_evidence(activity, judged, region)}
+        {**about, "pattern": pattern, "side": region.side, **_evidence(analysis, region)}
         for region, pattern in places
-        if pattern not in blind
+        if pattern not in analysis.blind
     ]
     analyzed_us = (judged.end - judged.start) / NS_PER_US
-    return Tables(analyzed_us, rows, features.extract(activity, judged, windows), texts)
+    matrix = features.extract(analysis, windows)
+    found = [about | row for row in _candidates(analysis)]
+    return Tables(analyzed_us, rows, matrix, found, texts)
 
 
 def _about(label: Label) -> dict[str, object]:
@@ -105,14 +109,25 @@ def _about(label: Label) -> dict[str, object]:
     }
 
 
-def _evidence(activity: Activity, judged: Judged, region: Region) -> dict[str, object]:
-    evidence = gather(activity, judged, region)
+def _candidates(analysis: Analysis) -> Iterator[dict[str, object]]:
+    """What the product would find before any model has spoken, as a scan places and sizes it."""
+    numbers = candidate.matrix(analysis)
+    for one, row in zip(analysis.candidates.found, numbers, strict=True):
+        spans = joined(one, analysis.judged)
+        yield {
+            "pattern": one.pattern.id,
+            "savings_us": one.best_ns / NS_PER_US,
+            "starts_us": (spans.start / NS_PER_US).tolist(),
+            "ends_us": (spans.end / NS_PER_US).tolist(),
+            "numbers": row.tolist(),
+        }
+
+
+def _evidence(analysis: Analysis, region: Region) -> dict[str, object]:
+    """Without names of the profiled program, so that no model learns the names of programs."""
+    evidence = gather(analysis.activity, analysis.judged, region)
     visible = [c for c in CLASSES if c == NONE or c in evidence.visible]
-    return {
-        "text": embedded.text_of(evidence),
-        "numbers": dense.vector(evidence).tolist(),
-        "visible": visible,
-    }
+    return {"text": evidence.text(TOKENS, user_names=False), "visible": visible}
 
 
 def _window(window: Window, truth: Truth, i: int) -> dict[str, object]:

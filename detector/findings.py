@@ -21,9 +21,8 @@ from detector.intervals import Intervals
 from detector.judge import Verdict, feedback
 from detector.patterns import BY_ID
 from detector.region import Region
-from detector.region import candidates as likely_patterns
 from detector.report import Candidate as Considered
-from detector.report import Finding, Fix, SourceLine
+from detector.report import Claim, Finding, Fix, SourceLine
 from detector.taxonomy import Severity, severity
 from detector.trace import NS_PER_US, Int64
 from detector.window import Judged, Window
@@ -36,15 +35,11 @@ NEAR: Final = 0.1
 class Settings:
     """What the report shows.
 
-    ``max_regions``: how many places the judge sees. ``unconfirmed``: the confidence in a candidate
-    that counterfactual sizing alone speaks for; ``unconfirmed_cpu``: on a trace without a device.
-    ``lead``: below this confidence a pattern is no finding but a lead. ``max_occurrences``: of one
-    finding, listed in the report.
+    ``max_regions``: how many places the judge sees. ``lead``: below this confidence a pattern is
+    no finding but a lead. ``max_occurrences``: of one finding, listed in the report.
     """
 
     max_regions: int = 48
-    unconfirmed: float = 0.5
-    unconfirmed_cpu: float = 0.3
     lead: float = 0.5
     max_occurrences: int = 200
 
@@ -59,35 +54,55 @@ class Case:
     region: Region
     evidence: Evidence
     verdict: Verdict
+    judge: str = ""
 
     def probability(self, pattern: str) -> float:
         """How likely the judge finds a pattern here."""
-        if self.verdict.pattern == pattern:
-            return self.verdict.confidence
+        if (named := self.verdict.of(pattern)) is not None:
+            return named.confidence
         return dict(self.verdict.candidates).get(pattern, 0.0)
 
 
 # -- places ----------------------------------------------------------------------------------------
 
 
-def place_of(
-    candidate: Candidate, judged: Judged, windows: Sequence[Window], scores: Scores
-) -> Region:
-    """Where a candidate costs most: its occurrences in the step that gains most, as a region with
-    what the flagger says of the windows there."""
-    start, end = _costliest(candidate, judged)
+def places_of(
+    found: Sequence[Candidate],
+    confidence: Sequence[float],
+    judged: Judged,
+    windows: Sequence[Window],
+    scores: Scores,
+) -> list[Region]:
+    """Where each candidate costs most: its occurrences in the step that gains most, as a region
+    with the flagger's score of the windows there, and with all candidates that occur there."""
     starts = np.array([w.start for w in windows], np.int64)
     ends = np.array([w.end for w in windows], np.int64)
-    mine = np.flatnonzero((starts < end) & (ends > start))
-    side = candidate.pattern.side
-    score = (scores.cpu if side == "cpu" else scores.gpu)[mine]
-    likely = (
-        likely_patterns(scores.classes[mine].mean(axis=0), side, float(score.mean()))
-        if len(mine)
-        else ()
-    )
-    best = float(score.max(initial=0.0))
-    return Region(start, end, best, side, tuple(mine.tolist()), (), likely)
+    places = []
+    for candidate in found:
+        start, end = _costliest(candidate, judged)
+        mine = np.flatnonzero((starts < end) & (ends > start))
+        side = candidate.pattern.side
+        score = float((scores.cpu if side == "cpu" else scores.gpu)[mine].max(initial=0.0))
+        here = suspects(found, confidence, start, end, first=candidate)
+        places.append(Region(start, end, score, side, tuple(mine.tolist()), (), here))
+    return places
+
+
+def suspects(
+    found: Sequence[Candidate],
+    confidence: Sequence[float],
+    start: int,
+    end: int,
+    first: Candidate | None = None,
+) -> tuple[tuple[str, float], ...]:
+    """The candidates that occur in [start, end), ns, with their confidence: ``first``, whose place
+    it is, then the surest."""
+    here = [
+        (candidate is not first, -sure, candidate.pattern.id)
+        for candidate, sure in zip(found, confidence, strict=True)
+        if len(candidate.occurrences.within(start, end))
+    ]
+    return tuple((pattern, -sure) for _, sure, pattern in sorted(here))
 
 
 def _costliest(candidate: Candidate, judged: Judged) -> tuple[int, int]:
@@ -106,22 +121,22 @@ def _costliest(candidate: Candidate, judged: Judged) -> tuple[int, int]:
 
 def findings_of(
     found: Sequence[Candidate],
+    confidence: Sequence[float],
     own: Mapping[str, Case],
     flagged: Sequence[Case],
     judged: Judged,
-    has_device: bool,
     settings: Settings,
     in_words: Callable[[str], str],
 ) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
     """Findings and leads, the largest savings first.
 
-    ``own``: by pattern the case of a candidate's own place; ``flagged``: those of the flagger's
-    regions; ``in_words``: a feature's column for a reader.
+    ``confidence``: of each candidate; ``own``: by pattern the case of a candidate's own place;
+    ``flagged``: those of the flagger's regions; ``in_words``: a feature's column for a reader.
     """
-    least = settings.unconfirmed if has_device else settings.unconfirmed_cpu
+    pairs = sorted(zip(found, confidence, strict=True), key=lambda pair: -pair[0].best_ns)
     made = [
-        _finding(c, level, least, own.get(c.pattern.id), flagged, judged, settings, in_words)
-        for c in sorted(found, key=lambda c: -c.best_ns)
+        _finding(c, level, sure, own.get(c.pattern.id), flagged, judged, settings, in_words)
+        for c, sure in pairs
         if (level := severity(c.share)) is not None
     ]
     sure = tuple(f for f in made if f.confidence >= settings.lead)
@@ -131,7 +146,7 @@ def findings_of(
 def _finding(
     candidate: Candidate,
     level: Severity,
-    least: float,
+    learnt: float,
     own: Case | None,
     flagged: Sequence[Case],
     judged: Judged,
@@ -143,8 +158,8 @@ def _finding(
     beside = [c for c in flagged if _overlaps(c.region, spans) and c.region.side == pattern.side]
     cases = ([own] if own is not None else []) + beside
     best = max(cases, key=lambda c: c.probability(pattern.id), default=None)
-    sure = best.probability(pattern.id) if best is not None else 0.0
-    named = best is not None and best.verdict.pattern == pattern.id
+    said = best.probability(pattern.id) if best is not None else learnt
+    named = best is not None and best.verdict.of(pattern.id) is not None
     shown = best if named or own is None else own  # its numbers and its words go together
     return Finding(
         id=_identity(pattern.id, int(spans.start[0])),
@@ -153,8 +168,8 @@ def _finding(
         start_us=int(spans.start[0]) / NS_PER_US,
         end_us=int(spans.end[-1]) / NS_PER_US,
         steps=_steps(judged, spans),
-        score=max((c.region.score for c in cases), default=0.0),
-        confidence=max(sure, least),
+        score=own.region.score if own is not None else 0.0,
+        confidence=(learnt + said) / 2,
         severity=level,
         kind=pattern.kind,
         estimated_savings_us=candidate.best_ns / NS_PER_US,
@@ -162,8 +177,10 @@ def _finding(
         share=candidate.share,
         assumes=pattern.assumes,
         occurrences=len(candidate.occurrences),
-        evidence=_evidence(shown, spans, beside, settings, in_words),
+        evidence=_evidence(shown, spans, settings, in_words),
         explanation=_explanation(pattern.id, shown),
+        claims=_claims(pattern.id, shown),
+        judged_by=_judged_by(pattern.id, shown),
         fix=_fix(pattern.id, shown),
         candidates=_considered(shown),
     )
@@ -196,8 +213,8 @@ def _explanation(pattern: str, shown: Case | None) -> str:
     numbers."""
     if shown is None:
         return BY_ID[pattern].what
-    if shown.verdict.pattern == pattern:
-        return shown.verdict.explanation
+    if (named := shown.verdict.of(pattern)) is not None:
+        return named.explanation
     return feedback.explain(shown.evidence, pattern)
 
 
@@ -205,10 +222,26 @@ def _fix(pattern: str, shown: Case | None) -> Fix:
     row = BY_ID[pattern]
     if shown is None:
         return Fix(row.fix, row.code)
-    own = shown.verdict.fix if shown.verdict.pattern == pattern else ""
+    named = shown.verdict.of(pattern)
+    own, place = (named.fix, named.place) if named is not None else ("", "")
+    lines = sorted(shown.evidence.where, key=lambda w: f"{w.file}:{w.line}" != place)
+    where = tuple(SourceLine(w.file, w.line, w.function) for w in lines)
     code = row.advise(shown.evidence.circumstances).code
-    where = tuple(SourceLine(w.file, w.line, w.function) for w in shown.evidence.where)
     return Fix(own or feedback.advise(shown.evidence, pattern), code, where)
+
+
+def _claims(pattern: str, shown: Case | None) -> tuple[Claim, ...]:
+    named = shown.verdict.of(pattern) if shown is not None else None
+    return tuple(Claim(*claim) for claim in named.claims) if named is not None else ()
+
+
+def _judged_by(pattern: str, shown: Case | None) -> str:
+    if shown is None:
+        return ""
+    if pattern in shown.verdict.unconfirmed:
+        return f"embedded, not confirmed by {shown.judge}"
+    reason = shown.verdict.fallback
+    return f"embedded, in place of {shown.judge}: {reason}" if reason else shown.judge
 
 
 def _considered(shown: Case | None) -> tuple[Considered, ...]:
@@ -229,7 +262,6 @@ def _identity(pattern: str, start: int) -> str:
 def _evidence(
     shown: Case | None,
     spans: Intervals,
-    beside: Sequence[Case],
     settings: Settings,
     in_words: Callable[[str], str],
 ) -> dict[str, object]:
@@ -238,7 +270,7 @@ def _evidence(
         {"start_us": int(a) / NS_PER_US, "end_us": int(b) / NS_PER_US}
         for a, b in zip(spans.start[kept], spans.end[kept], strict=True)
     ]
-    features = next((c.region.drivers for c in beside if c.region.drivers), ())
+    features = shown.region.drivers if shown else ()
     rows = shown.evidence.table() if shown else ()
     return {
         "top_features": [in_words(column) for column in features],

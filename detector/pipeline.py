@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-import numpy as np
-
-from detector import __version__, analyzable, candidates, features, guards, ledger
+from detector import __version__, features, guards, heap, ledger
 from detector.activity import Activity
+from detector.analysis import Analysis, analyze
 from detector.candidates import Candidates
 from detector.evidence import gather
-from detector.findings import USUAL, Case, Settings, findings_of, place_of
+from detector.evidence.context import Contexts
+from detector.evidence.views import Views
+from detector.features import candidate
+from detector.findings import USUAL, Case, Settings, findings_of, places_of, suspects
 from detector.flagger import Flagger, Scores
+from detector.flagger.confidence import Confidence
 from detector.intervals import Intervals
-from detector.judge import Judge
+from detector.judge import Answers, AskingJudge, Judge
+from detector.judge.rounds import UNSURE, Outcome, combined, joined
 from detector.ledger import Ledger
 from detector.patterns import IDS
-from detector.region import Region, merge
+from detector.region import Region, halves, merge, top_features
 from detector.report import (
     CoverageInfo,
     Finding,
@@ -31,9 +37,9 @@ from detector.report import (
     Tool,
     WindowScore,
 )
-from detector.signals import Place, signals_of
-from detector.trace import NS_PER_US, Int64, Trace
-from detector.window import Judged, Window, judge_time
+from detector.signals import Place
+from detector.trace import NS_PER_US, Trace
+from detector.window import Judged, Window
 
 Windower = Callable[[Judged], tuple[Window, ...]]
 
@@ -43,83 +49,124 @@ def detect(
     *,
     windower: Windower,
     flagger: Flagger,
+    confidence: Confidence,
     judge: Judge,
     settings: Settings = USUAL,
     config: Mapping[str, object] | None = None,
 ) -> Report:
     """Analyze one trace. Raises what the judge's backend cannot turn into a warning."""
-    activity = Activity(trace)
-    judged = judge_time(trace)
+    analysis = analyze(trace)
+    heap.trim()
+    judged, found = analysis.judged, analysis.candidates.found
     windows = windower(judged)
-    matrix = features.extract(activity, judged, windows)
+    matrix = features.extract(analysis, windows)
+    heap.trim()
     scores = flagger.score(matrix)
-    signals = signals_of(trace, activity)
-    times = ledger.build(signals, judged.start, judged.end)
-    why = analyzable.why_not(times, judged)
-    blind = guards.blind(activity, judged) | analyzable.blind(signals)
-    found = Candidates((), 0, ())
+    learnt = confidence.score(candidate.matrix(analysis)).tolist()
+    own = places_of(found, learnt, judged, windows, scores)
+    own = [replace(p, drivers=top_features(p, scores, flagger, matrix)) for p in own]
     flagged: tuple[Region, ...] = ()
-    if why is None:
-        found = candidates.find(signals, times, _edges(judged), blind)
-        flagged = merge(windows, scores, flagger, matrix, activity.busy)
-    own = {c.pattern.id: place_of(c, judged, windows, scores) for c in found.found}
-    cases, judge_warnings = _judge(activity, judged, [*own.values()], flagged, judge, settings)
-    places = dict(zip(own, cases, strict=False))
+    if judge.names_more and analysis.why_not is None:
+        flagged = merge(windows, scores, flagger, matrix, analysis.activity.busy)
+    cases, answers = _judge(analysis, own, flagged, learnt, judge, settings)
+    by_pattern = {c.pattern.id: case for c, case in zip(found, cases, strict=False)}
     sure, leads = findings_of(
-        found.found,
-        places,
-        cases[len(own) :],
-        judged,
-        activity.has_device,
-        settings,
-        features.in_words,
+        found, learnt, by_pattern, cases[len(own) :], judged, settings, features.in_words
     )
-    return Report(
-        analyzable=why is None,
-        why_not=why.reason if why else None,
-        record_instead=why.record if why else None,
-        tool=_tool(flagger, judge, config or {}),
-        source=_source(trace, judged),
-        summary=_summary(activity, judged, sure),
-        ledger=_ledger(times),
-        unexplained=_unexplained(found),
+    return _report(
+        analysis,
+        tool=_tool(flagger, confidence, judge, config or {}),
         windows=_window_scores(windows, scores),
         findings=sure,
         leads=leads,
-        not_checked=tuple(NotChecked(p, because) for p, because in blind.items()),
-        warnings=(*guards.warnings(activity, judged), *judge_warnings),
+        judging=answers.judging,
+        warnings=(*guards.warnings(analysis.activity, judged), *answers.warnings),
     )
 
 
-def _edges(judged: Judged) -> Int64 | None:
-    """Where the steps begin, and the end of the last."""
-    starts = [step.start for step in judged.steps]
-    return np.array([*starts, judged.end], np.int64) if starts else None
-
-
 def _judge(
-    activity: Activity,
-    judged: Judged,
+    analysis: Analysis,
     own: Sequence[Region],
     flagged: Sequence[Region],
+    learnt: Sequence[float],
     judge: Judge,
     settings: Settings,
-) -> tuple[list[Case], tuple[str, ...]]:
+) -> tuple[list[Case], Answers]:
     """Verdicts on the candidates' own places, then on the weightiest of the flagged regions."""
+    found = analysis.candidates.found
     order = sorted(flagged, key=lambda region: -region.score * region.dur)
-    places = [*own, *order[: max(settings.max_regions - len(own), 0)]]
-    evidence = [gather(activity, judged, region) for region in places]
-    answers = judge.judge(evidence)
-    cases = map(Case, places, evidence, answers.verdicts)
-    return list(cases), answers.warnings
+    beside = [
+        replace(region, candidates=suspects(found, learnt, region.start, region.end))
+        for region in order[: max(settings.max_regions - len(own), 0)]
+    ]
+    places = [*own, *beside]
+    contexts = Contexts(analysis.signals, analysis.ledger, analysis.candidates)
+    views = Views(contexts)
+
+    def ask(regions: Sequence[Region]) -> tuple[list[Case], Answers]:
+        evidence = [
+            replace(gather(analysis.activity, analysis.judged, r), context=contexts.of(r))
+            for r in regions
+        ]
+        if isinstance(judge, AskingJudge):
+            answers = judge.judge_with_views(
+                evidence, lambda one, view: views.text(one.region, view)
+            )
+        else:
+            answers = judge.judge(evidence)
+        pairs = zip(regions, evidence, answers.verdicts, strict=True)
+        return [Case(*pair, judge.name) for pair in pairs], answers
+
+    return _finer(*ask(places), ask)
+
+
+def _finer(
+    cases: list[Case],
+    answers: Answers,
+    ask: Callable[[Sequence[Region]], tuple[list[Case], Answers]],
+) -> tuple[list[Case], Answers]:
+    """What was unclear to a model is cut in two and asked about again, once: the half that is clear
+    speaks for the place, beside the verdict that stood in."""
+    unsure = [i for i, case in enumerate(cases) if case.verdict.fallback == UNSURE]
+    if not unsure:
+        return cases, answers
+    again, more = ask([half for i in unsure for half in halves(cases[i].region)])
+    clear = 0
+    for i, pair in zip(unsure, zip(again[::2], again[1::2], strict=True), strict=True):
+        known = [case for case in pair if not case.verdict.fallback]
+        if known:
+            best = max(known, key=lambda case: case.verdict.confidence)
+            own = replace(cases[i].verdict, fallback="")
+            cases[i] = replace(best, verdict=combined(own, Outcome(best.verdict)))
+            clear += 1
+    judging = joined(answers.judging, more.judging, clear)
+    return cases, Answers(answers.verdicts, (*answers.warnings, *more.warnings), judging)
 
 
 # -- the rest of the report ------------------------------------------------------------------------
 
 
-def _tool(flagger: Flagger, judge: Judge, config: Mapping[str, object]) -> Tool:
+def _report(analysis: Analysis, **rest: Any) -> Report:
+    """What needs no model, and the ``rest``."""
+    why, found = analysis.why_not, analysis.candidates
+    return Report(
+        analyzable=why is None,
+        why_not=why.reason if why else None,
+        record_instead=why.record if why else None,
+        source=_source(analysis.trace, analysis.judged),
+        summary=_summary(analysis.activity, analysis.judged, rest["findings"]),
+        ledger=_ledger(analysis.ledger),
+        unexplained=_unexplained(found),
+        not_checked=tuple(NotChecked(p, because) for p, because in analysis.blind.items()),
+        **rest,
+    )
+
+
+def _tool(
+    flagger: Flagger, confidence: Confidence, judge: Judge, config: Mapping[str, object]
+) -> Tool:
     taxonomy = hashlib.sha256("\n".join(IDS).encode()).hexdigest()[:12]
-    return Tool(__version__, flagger.name, judge.name, taxonomy, dict(config))
+    return Tool(__version__, flagger.name, confidence.name, judge.name, taxonomy, dict(config))
 
 
 def _source(trace: Trace, judged: Judged) -> SourceInfo:

@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import get_args
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from detector.flagger import Flagger, Float32, Scores
 from detector.intervals import Intervals
-from detector.patterns import BY_ID, CLASSES
 from detector.rowset import union
-from detector.taxonomy import NONE, Side
+from detector.taxonomy import Side
 from detector.trace import Int64
 from detector.window import Window
 
 Float64 = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-CANDIDATES = 5
-_NONE = CLASSES.index(NONE)
-# Which of the classes are patterns of a side.
-OF_SIDE: dict[str, Bools] = {
-    side: np.array([name != NONE and BY_ID[name].side == side for name in CLASSES])
-    for side in get_args(Side)
-}
 MOST_DRIVEN = 400  # regions of a side that are told their drivers: half a millisecond each
 
 
@@ -35,8 +26,8 @@ class Region:
 
     ``start`` and ``end`` are int ns on the file's own axis. ``score`` in [0, 1] is the highest of
     its windows on ``side``; ``windows`` are their indices, ``drivers`` the features that spoke
-    most for it (of a side's ``MOST_DRIVEN`` weightiest regions), ``candidates`` the flagger's
-    (pattern id or "none", probability), best first.
+    most for it (of a side's ``MOST_DRIVEN`` weightiest regions), ``candidates`` the (pattern id,
+    confidence) of the candidates that occur there, surest first.
     """
 
     start: int
@@ -53,14 +44,20 @@ class Region:
         return self.end - self.start
 
 
+def halves(region: Region) -> tuple[Region, Region]:
+    """A region cut in the middle; both keep what the flagger says of the whole."""
+    middle = max(region.start + region.dur // 2, region.start + 1)
+    return replace(region, end=middle), replace(region, start=min(middle, region.end - 1))
+
+
 def merge(
     windows: Sequence[Window], scores: Scores, flagger: Flagger, matrix: Float32, edges: Intervals
 ) -> tuple[Region, ...]:
     """Regions of both sides in time order.
 
-    Neighbouring suspicious windows of one side that agree on the likeliest pattern become one
-    region, cut where the step changes. Its edges move inwards to the nearest of ``edges``
-    (the device's idle and busy spans), never past another window.
+    Neighbouring suspicious windows of one side become one region, cut where the step changes. Its
+    edges move inwards to the nearest of ``edges`` (the device's idle and busy spans), never past
+    another window.
     """
     regions = [
         region
@@ -78,9 +75,8 @@ def _merge_side(
     hot = np.flatnonzero(score >= flagger.threshold[side])
     if not len(hot):
         return []
-    likeliest = np.argmax(np.where(OF_SIDE[side], scores.classes[hot], -1), axis=1)
     steps = np.array([_step(windows[i]) for i in hot.tolist()])
-    cut = (np.diff(hot) > 1) | (np.diff(likeliest) != 0) | (np.diff(steps) != 0)
+    cut = (np.diff(hot) > 1) | (np.diff(steps) != 0)
     groups = np.split(hot, np.flatnonzero(cut) + 1)
     peaks = np.array([group[np.argmax(score[group])] for group in groups])
     length = [windows[int(g[-1])].end - windows[int(g[0])].start for g in groups]
@@ -93,7 +89,6 @@ def _merge_side(
             side,
             tuple(int(i) for i in group),
             driver,
-            candidates(scores.classes[group].mean(axis=0), side, float(score[group].mean())),
         )
         for group, peak, driver in zip(groups, peaks, drivers, strict=True)
     ]
@@ -108,21 +103,19 @@ def _drivers(
     return [told.get(i, ()) for i in range(len(matrix))]
 
 
+def top_features(
+    region: Region, scores: Scores, flagger: Flagger, matrix: Float32
+) -> tuple[str, ...]:
+    """The features that spoke most for the highest score in a region's windows."""
+    if not region.windows:
+        return ()
+    mine = np.array(region.windows)
+    peak = mine[int(np.argmax((scores.cpu if region.side == "cpu" else scores.gpu)[mine]))]
+    return flagger.drivers(matrix[[peak]], region.side)[0]
+
+
 def _step(window: Window) -> int:
     return -1 if window.step is None else window.step
-
-
-def candidates(classes: Float32, side: Side, score: float) -> tuple[tuple[str, float], ...]:
-    """The side's patterns and "none", likeliest first.
-
-    "none" is as likely as the side's ``score`` leaves it; the patterns share the score as
-    ``classes``, [39], has them. Only the side's head has learnt what a healthy window looks like.
-    """
-    mine = np.where(OF_SIDE[side], classes, 0).astype(np.float64)
-    told = score * mine / max(mine.sum(), 1e-9)
-    told[_NONE] = 1 - score
-    order = [int(i) for i in np.argsort(-told, kind="stable") if OF_SIDE[side][i] or i == _NONE]
-    return tuple((CLASSES[i], round(float(told[i]), 4)) for i in order[:CANDIDATES])
 
 
 def _sharpen(region: Region, points: Int64) -> Region:

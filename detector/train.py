@@ -8,7 +8,7 @@ import hydra
 from omegaconf import DictConfig
 
 from detector.config import CONF_DIR, checked, job, plain
-from detector.experiment.record import conducted
+from detector.lab.experiments.record import conducted
 from detector.output import exit_on_error
 
 

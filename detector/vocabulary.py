@@ -177,7 +177,7 @@ PARALLELISM: Final[dict[Literal["ddp", "fsdp", "tensor"], re.Pattern[str]]] = {
 SCALES_GRADIENTS: Final = re.compile(r"_amp_(foreach_)?non_finite_check_and_unscale_")
 FRAMEWORK_FRAME: Final = re.compile(r"(?:^|/)(transformers|vllm|sglang|diffusers|lightning)/")
 # A module's own frame, with the number of its instance: "nn.Module: Linear_3".
-MODULE_FRAME: Final = re.compile(r"^nn\.Module: (.+)$")
+MODULE_FRAME: Final = re.compile(r"(?s)^nn\.Module: (.+)$")
 # The main thread's wait for the backward engine.
 WAITS_FOR_BACKWARD: Final = re.compile(r"run_backward")
 # Ranges that torch itself annotates; any other annotation is the program's own.

@@ -31,17 +31,17 @@ from dataset.labels import Label, LabelRegion  # noqa: E402  the path first
 from dataset.pictures import strip  # noqa: E402
 from detector import cost  # noqa: E402
 from detector.activity import Activity  # noqa: E402
-from detector.comparison.benchmark import labels_of, windows_of  # noqa: E402
-from detector.comparison.contenders import Trees, scores_of  # noqa: E402
-from detector.comparison.labelled import Labelled  # noqa: E402
-from detector.comparison.plots import save  # noqa: E402
-from detector.comparison.regions import class_of  # noqa: E402
-from detector.comparison.scored import Scored  # noqa: E402
-from detector.comparison.thresholds import flags  # noqa: E402
 from detector.features import COLUMNS  # noqa: E402
-from detector.flagger.training import SIDES, Training, limits_of, matrix  # noqa: E402
+from detector.lab.comparison.benchmark import labels_of, windows_of  # noqa: E402
+from detector.lab.comparison.contenders import Trees, scores_of  # noqa: E402
+from detector.lab.comparison.labelled import Labelled  # noqa: E402
+from detector.lab.comparison.plots import save  # noqa: E402
+from detector.lab.comparison.regions import class_of  # noqa: E402
+from detector.lab.comparison.scored import Scored  # noqa: E402
+from detector.lab.comparison.thresholds import flags  # noqa: E402
+from detector.lab.scoring.truth import intervals  # noqa: E402
+from detector.lab.training import SIDES, Training, limits_of, matrix  # noqa: E402
 from detector.patterns import CLASSES, IDS  # noqa: E402
-from detector.scoring.truth import intervals  # noqa: E402
 from detector.trace import NS_PER_US  # noqa: E402
 from detector.window import Judged, judge_time  # noqa: E402
 from scripts.scanned import Case, cases  # noqa: E402

@@ -16,9 +16,9 @@ import pytest
 from dataset import labels
 from dataset.simulate import WORKLOADS
 from detector.config import compose
-from detector.experiment import table
 from detector.flagger.lightgbm import LightGBMFlagger
 from detector.judge.embedded import EmbeddedJudge
+from detector.lab.tables import table
 from detector.report import from_json
 
 pytest.importorskip("torch", reason="training needs the train extra")

@@ -7,7 +7,7 @@ import pandas as pd
 
 from detector.features import COLUMNS
 from detector.flagger import Scores
-from detector.flagger.training import Training
+from detector.lab.training import Training
 from detector.patterns import CLASSES
 from detector.taxonomy import NONE
 

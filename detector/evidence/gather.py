@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from detector import cost, guards, vocabulary
+from detector import guards, vocabulary
 from detector.activity import CALLS, Activity
 from detector.evidence import words
 from detector.evidence.fields import Amount, Fields
@@ -74,7 +74,6 @@ class _Prepared:
             items,
             where,
             self.visible,
-            self._given_back(region),
             self._circumstances,
             self.occurring.items(region),
             () if where else self.frames.module_path(region),
@@ -114,19 +113,6 @@ class _Prepared:
             of_region = value / base if base > 0 else 0.0
             rows.append(EvidenceRow(spec.key, spec.label, of_region, spec.unit, rest))
         return tuple(rows)
-
-    def _given_back(self, region: Region) -> dict[str, float]:
-        span = np.array([region.start]), np.array([region.end])
-        length = max(region.end - region.start, 1)
-        shares = {
-            pattern: claim.weight * float(claim.intervals.covered(*span)[0]) / length
-            for pattern, claim in self._claims.items()
-        }
-        return {pattern: share for pattern, share in shares.items() if share > 0}
-
-    @cached_property
-    def _claims(self) -> dict[str, cost.Claim]:
-        return {p: cost.claim(self.a, p) for p in IDS if p in self.visible}
 
     # -- names ---------------------------------------------------------------------------------
 

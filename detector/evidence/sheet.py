@@ -75,6 +75,24 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Context:
+    """What a reader should know beside the region's own events.
+
+    ``notes`` are lines about the device, the program and what is not shown; ``rows`` the time by
+    cause and what repairs save; ``views`` what was shown later, on request.
+    """
+
+    notes: tuple[str, ...] = ()
+    rows: tuple[EvidenceRow, ...] = ()
+    views: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Notes and views as lines."""
+        return "\n".join((*self.notes, *self.views))
+
+
+@dataclass(frozen=True)
 class Evidence:
     """Everything a judge is told about one region. Nothing in it can be used to read more."""
 
@@ -85,13 +103,12 @@ class Evidence:
     items: tuple[Item, ...]  # by kind, the most telling first
     where: tuple[SourceLine, ...]
     visible: frozenset[str]  # ids of the patterns that this trace can show
-    # By pattern: the share of the region that its fix could give back; only those above zero.
-    claims: Mapping[str, float] = field(default_factory=dict)
     circumstances: Circumstances = field(default_factory=Circumstances)  # of the whole trace
     # By pattern: the name with most time among its own occurrences that begin in the region.
     occurring: Mapping[str, Item] = field(default_factory=dict)
     # Without ``where``: the path of the module with most of the time, the outermost first.
     modules: tuple[str, ...] = ()
+    context: Context = field(default_factory=Context)
 
     def table(self) -> tuple[EvidenceRow, ...]:
         """The numbers worth a person's look: those that are not zero, here or in the rest."""

@@ -12,8 +12,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from detector.candidates import Candidate, Candidates
-from detector.ledger import CAUSES, Ledger
+from detector.analysis import Analysis
+from detector.candidates import Candidate
+from detector.ledger import CAUSES
 from detector.patterns import PATTERNS
 from detector.patterns.capability import generation
 from detector.signals import Signals
@@ -69,17 +70,17 @@ COLUMNS: Final = (
 _INDEX: Final = {pattern.id: i for i, pattern in enumerate(PATTERNS)}
 
 
-def matrix(signals: Signals, ledger: Ledger, judged: Judged, candidates: Candidates) -> Float32:
+def matrix(analysis: Analysis) -> Float32:
     """float32[candidates, len(COLUMNS)], in their order."""
-    found = candidates.found
+    found, ledger, judged = analysis.candidates.found, analysis.ledger, analysis.judged
     if not found:
         return np.zeros((0, len(COLUMNS)), np.float32)
     wall = max(1, ledger.end - ledger.start)
     total = ledger.total()
     causes = [total.get(cause.id, 0) / wall for cause in CAUSES]
-    about = _program(signals, judged, wall)
+    about = _program(analysis.signals, judged, wall)
     rows = [
-        [*_own(one, total, judged, wall), *_among(i, found, candidates.joint_ns / wall)]
+        [*_own(one, total, judged, wall), *_among(i, found, analysis.candidates.joint_ns / wall)]
         for i, one in enumerate(found)
     ]
     return np.array([[*row, *about, *causes] for row in rows], np.float32)

@@ -11,8 +11,8 @@ from functools import cached_property
 
 import numpy as np
 
-from detector.activity import Activity
-from detector.features import sets
+from detector.analysis import Analysis
+from detector.features import savings, sets
 from detector.features.measure import Need, Values
 from detector.intervals import Intervals
 from detector.memo import memoized
@@ -56,8 +56,8 @@ class Track:
 class Sheet:
     """A trace's named sets, each computed once on first use."""
 
-    def __init__(self, activity: Activity) -> None:
-        self.activity = activity
+    def __init__(self, analysis: Analysis) -> None:
+        self.analysis, self.activity = analysis, analysis.activity
 
     @memoized
     def track(self, name: str) -> Track:
@@ -69,11 +69,17 @@ class Sheet:
         """A set of time."""
         if name in sets.ROWS:  # its rows may be at hand
             return self.activity.spans(self.track(name).rows)
+        family, _, kind = name.partition(":")
+        if family in savings.INTERVALS:
+            return savings.INTERVALS[family](self.analysis, kind)
         return sets.intervals(self.activity, name)
 
     @memoized
     def scale(self, name: str) -> float:
         """A figure of the whole trace."""
+        family, _, kind = name.partition(":")
+        if family in savings.SCALES:
+            return savings.SCALES[family](self.analysis, kind)
         return sets.SCALES[name](self.activity)
 
     @memoized

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from detector.activity import Activity
+from detector.analysis import Analysis
 from detector.features.cuts import Cuts, Sheet
 from detector.features.measure import Values
 from detector.features.table import COLUMNS, FEATURES
@@ -20,14 +20,14 @@ PLACES: Final = 8
 Float32 = npt.NDArray[np.float32]
 
 
-def extract(activity: Activity, judged: Judged, windows: Sequence[Window]) -> Float32:
+def extract(analysis: Analysis, windows: Sequence[Window]) -> Float32:
     """float32[len(windows), len(COLUMNS)]; NaN where a feature is not defined.
 
     The same for any order of the events in the file, and for the same trace at another time.
     """
     if not windows:
         return np.empty((0, len(COLUMNS)), np.float32)
-    sheet = Sheet(activity)
+    sheet, judged = Sheet(analysis), analysis.judged
     table = np.array(
         [(w.start, w.end, w.outer_start, w.outer_end) for w in windows], np.int64
     ).reshape(-1, 4)

@@ -2,8 +2,9 @@
 
 "op:cat", "kernel:gemm", "copy:h2d", "call:alloc", "host:gc", "sync:scalar", "idle:loader" are the
 kinds of ``vocabulary`` and ``activity``; "from:SET" and "during:SET" the device work that a set
-issued; "claim:PATTERN" the time that a pattern claims, "weight:PATTERN" the share of it that can be
-given back; every other name is a function of a theme module, whose first line says what it holds.
+issued; "ledger:CAUSE" the time of a cause; "saved:PATTERN" the time of a candidate's occurrences
+and, as a scale, what it saves for each ns of it; every other name is a function of a theme module,
+whose first line says what it holds.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from detector.activity import IDLE_CAUSES, Activity
-from detector.features import claims, comm, copies, device, host, mix, origin, shapes
+from detector.features import comm, copies, device, host, mix, origin, shapes
 from detector.features.measure import Values
 from detector.intervals import Intervals
 from detector.trace import Int64
@@ -35,14 +36,12 @@ ROWS: Final[dict[str, Callable[[Activity], Int64]]] = {
     name: rows for theme in THEMES for name, rows in theme.ROWS.items()
 }
 INTERVALS: Final[dict[str, Callable[[Activity], Intervals]]] = {
-    name: spans
-    for theme in (device, host, copies, comm, claims)
-    for name, spans in theme.INTERVALS.items()
+    name: spans for theme in (device, host, copies, comm) for name, spans in theme.INTERVALS.items()
 }
 WEIGHTS: Final[dict[str, Callable[[Activity, Int64], Values]]] = {
     name: weight for theme in (device, copies, comm) for name, weight in theme.WEIGHTS.items()
 }
-SCALES: Final[dict[str, Callable[[Activity], float]]] = device.SCALES | claims.SCALES
+SCALES: Final[dict[str, Callable[[Activity], float]]] = device.SCALES
 
 
 def rows(activity: Activity, name: str) -> Int64:

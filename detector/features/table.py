@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from detector.features import claims, comm, copies, device, host, mix, origin, shapes
+from detector.features import comm, copies, device, host, mix, origin, savings, shapes
 from detector.features.measure import Feature
 
 FEATURES: Final[tuple[Feature, ...]] = (
@@ -15,7 +15,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
     *comm.FEATURES,
     *shapes.FEATURES,
     *origin.FEATURES,
-    *claims.FEATURES,
+    *savings.FEATURES,
 )
 
 # Each feature is given four times: as it is in the window; in the wide window around it; against

@@ -16,14 +16,11 @@ class Scores:
     """One row per window.
 
     ``cpu`` and ``gpu``, float32[n]: the probability that the host holds the device up there, and
-    that the device does needless or slow work there. ``classes``, float32[n, 39], in the order of
-    ``taxonomy.CLASSES``: where a window is suspicious, how likely each pattern is behind it; the
-    flagger may put 1 on "none" where it is not.
+    that the device does needless or slow work there.
     """
 
     cpu: Float32
     gpu: Float32
-    classes: Float32
 
 
 class Flagger(Protocol):

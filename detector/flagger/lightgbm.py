@@ -1,14 +1,13 @@
-"""The flagger that ships: gradient-boosted trees, one head per side and one for the classes.
+"""The flagger that ships: gradient-boosted trees, one head per side.
 
 Model files are LightGBM's own text beside a JSON card. The card holds the feature names, the
-columns that the trees go by, the classes, the curves that make probabilities of raw scores, the
+columns that the trees go by, the curves that make probabilities of raw scores, the
 thresholds and the hash of each text; a model that does not match its card, or this version's
 feature table, is refused.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,34 +18,23 @@ import numpy.typing as npt
 
 from detector.errors import ModelError
 from detector.features import COLUMNS
-from detector.features.claims import CLAIMED
 from detector.flagger import Float32, Scores, calibration
-from detector.flagger.trees import Trees
-from detector.patterns import CLASSES
-from detector.taxonomy import NONE
+from detector.flagger.trees import Trees, read, sha256
 
 Float64 = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 SIDES: Final = ("cpu", "gpu")
-HEADS: Final = (*SIDES, "classes")
 SHIPPED: Final = Path(__file__).resolve().parent.parent / "models" / "flagger"
 DRIVERS: Final = 3
-# Of the classes' weighing, chosen on workloads held out of train and validation (LOG.md).
-CLAIM_FLOOR: Final = 0.01
-CLAIM_POWER: Final = 0.5
 # What a card must hold.
-CARD: Final = frozenset(
-    ("version", "features", "columns", "classes", "calibration", "threshold", "sha256")
-)
+CARD: Final = frozenset(("version", "features", "columns", "calibration", "threshold", "sha256"))
 
 
 class Heads:
     """Trees, and the columns of the features' matrix that they go by.
 
-    ``boosters``: by head, ``Trees``, or from training ``lightgbm.Booster``; without the classes'
-    head all classes are equally likely. The classes' head has seen faulty windows only: it tells
-    which pattern it is, not whether it is one.
+    ``boosters``: by side, ``Trees``, or from training ``lightgbm.Booster``.
     """
 
     def __init__(self, columns: Sequence[str], boosters: Mapping[str, Any]) -> None:
@@ -54,36 +42,16 @@ class Heads:
         self.columns = tuple(columns)
         self.boosters = dict(boosters)
         self._places = np.array([place[column] for column in columns], np.int64)
-        claims = [(i, CLAIMED[c]) for i, c in enumerate(self.columns) if c in CLAIMED]
-        self._claims = [i for i, _ in claims]  # of the columns
-        self._claimed = [CLASSES.index(pattern) for _, pattern in claims]
 
     def seen(self, matrix: Float32) -> Float32:
         """The heads' own columns, float32[n, len(columns)]."""
         return np.take(matrix, self._places, axis=1)
 
-    def raw(self, head: str, seen: Float32) -> Float64:
-        """What a head says, uncalibrated: float64[n], or [n, 39] of the classes."""
+    def raw(self, side: str, seen: Float32) -> Float64:
+        """What a side's head says, uncalibrated: float64[n]."""
         if not len(seen):
-            return np.zeros((0, len(CLASSES)) if head == "classes" else 0)
-        return np.asarray(self.boosters[head].predict(seen, num_threads=2), np.float64)
-
-    def classes(self, seen: Float32, hot: Bools) -> Float32:
-        """float32[n, 39]; windows that are not ``hot`` are not asked about: "none".
-
-        What the trees say is weighed by what each pattern could give back there.
-        """
-        told = np.zeros((len(seen), len(CLASSES)), np.float32)
-        told[~hot, CLASSES.index(NONE)] = 1.0
-        if "classes" not in self.boosters:
-            told[hot] = 1 / len(CLASSES)
-            return told
-        claimed = np.zeros((int(hot.sum()), len(CLASSES)))
-        # fmax: 0 where undefined
-        claimed[:, self._claimed] = np.minimum(np.fmax(seen[hot][:, self._claims], 0.0), 1.0)
-        named = self.raw("classes", seen[hot]) * (CLAIM_FLOOR + claimed) ** CLAIM_POWER
-        told[hot] = named / named.sum(axis=1, keepdims=True)
-        return told
+            return np.zeros(0)
+        return np.asarray(self.boosters[side].predict(seen, num_threads=2), np.float64)
 
     def contributions(self, side: str, seen: Float32) -> Float64:
         """Each column's part in the raw score, log odds: LightGBM's own SHAP values."""
@@ -103,30 +71,17 @@ class LightGBMFlagger:
         self.name = f"lightgbm {self.card['version']}"
         self.threshold: dict[str, float] = dict(self.card["threshold"])
         self._curves = curves_of(self.folder / "card.json", self.card)
-        self._heads = Heads(self.card["columns"], {head: self._load(head) for head in HEADS})
+        self._heads = Heads(self.card["columns"], {side: self._load(side) for side in SIDES})
 
-    def _load(self, head: str) -> Trees:
-        file = self.folder / f"{head}.txt"
-        try:
-            text = file.read_text()
-        except OSError as error:
-            raise ModelError(f"{file}: {error.strerror or error}") from error
-        except UnicodeDecodeError as error:
-            raise ModelError(f"{file}: not a text ({error.reason})") from error
-        if sha256(text) != self.card["sha256"].get(head):
-            raise ModelError(f"{file}: does not match the hash in its card")
-        booster = Trees(text)
-        if booster.num_feature() != len(self.card["columns"]):
-            raise ModelError(f"{file}: goes by {booster.num_feature()} columns, its card by others")
-        return booster
+    def _load(self, side: str) -> Trees:
+        digest = self.card["sha256"].get(side)
+        return read(self.folder / f"{side}.txt", digest, len(self.card["columns"]))
 
     def score(self, matrix: Float32) -> Scores:
-        """See ``Flagger``. Only windows that reach a threshold are asked for their class."""
+        """See ``Flagger``."""
         seen = self._heads.seen(matrix)
-        told = {s: calibration.apply(self._curves[s], self._heads.raw(s, seen)) for s in SIDES}
-        cpu, gpu = (told[side].astype(np.float32) for side in SIDES)
-        hot = (cpu >= self.threshold["cpu"]) | (gpu >= self.threshold["gpu"])
-        return Scores(cpu, gpu, self._heads.classes(seen, hot))
+        cpu, gpu = (calibration.apply(self._curves[s], self._heads.raw(s, seen)) for s in SIDES)
+        return Scores(cpu.astype(np.float32), gpu.astype(np.float32))
 
     def drivers(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
         """Features by their contribution (LightGBM's own SHAP values), largest first."""
@@ -138,13 +93,8 @@ class LightGBMFlagger:
         return [tuple(names[j] for j in row if share[i, j] > 0) for i, row in enumerate(order)]
 
 
-def sha256(text: str) -> str:
-    """The hash that a card holds."""
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def read_card(folder: Path) -> dict[str, Any]:
-    """A flagger's card, checked against this version's features and classes.
+    """A flagger's card, checked against this version's features.
 
     Raises ModelError.
     """
@@ -160,8 +110,6 @@ def read_card(folder: Path) -> dict[str, Any]:
     told = card["columns"]
     if not isinstance(told, list) or not set(COLUMNS).issuperset(map(str, told)):
         raise ModelError(f"{file}: its trees go by columns that are no features")
-    if tuple(card["classes"]) != CLASSES:
-        raise ModelError(f"{file}: made for another taxonomy")
     return card
 
 
@@ -182,14 +130,13 @@ def curves_of(file: Path, card: dict[str, Any]) -> dict[str, calibration.Curve]:
 def save(folder: Path, heads: Heads, card: dict[str, Any]) -> int:
     """Write the heads' texts and, last, the card that vouches for them. Returns their size."""
     folder.mkdir(parents=True, exist_ok=True)
-    texts = {head: heads.boosters[head].model_to_string() for head in HEADS}
+    texts = {head: heads.boosters[head].model_to_string() for head in SIDES}
     for head, text in texts.items():
         (folder / f"{head}.txt").write_text(text)
     full = {
         **card,
         "features": list(COLUMNS),
         "columns": list(heads.columns),
-        "classes": list(CLASSES),
         "sha256": {head: sha256(text) for head, text in texts.items()},
     }
     (folder / "card.json").write_text(json.dumps(full, indent=1, sort_keys=True) + "\n")

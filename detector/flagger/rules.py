@@ -13,8 +13,7 @@ import numpy as np
 
 from detector.features import COLUMNS
 from detector.flagger import Float32, Scores
-from detector.patterns import CLASSES
-from detector.taxonomy import NONE, Side
+from detector.taxonomy import Side
 
 # (column, threshold, side, the pattern it names)
 RULES: Final[tuple[tuple[str, float, Side, str], ...]] = (
@@ -60,16 +59,11 @@ class RuleFlagger:
     def score(self, matrix: Float32) -> Scores:
         """See ``Flagger``."""
         strength = self._strength(matrix)
-        classes = np.zeros((len(matrix), len(CLASSES)), np.float32)
         sides: dict[str, Float32] = {}
         for side in ("cpu", "gpu"):
             mine = [i for i, rule in enumerate(RULES) if rule[2] == side]
             sides[side] = strength[:, mine].max(axis=1, initial=0.0)
-        for i, (*_, pattern) in enumerate(RULES):
-            at = CLASSES.index(pattern)
-            classes[:, at] = np.maximum(classes[:, at], strength[:, i])
-        classes[:, CLASSES.index(NONE)] = 0.5
-        return Scores(sides["cpu"], sides["gpu"], classes / classes.sum(axis=1, keepdims=True))
+        return Scores(sides["cpu"], sides["gpu"])
 
     def drivers(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
         """The columns of the rules that fired, strongest first."""

@@ -7,6 +7,7 @@ scikit-learn where they are installed. Training uses it; a scan only asks for pr
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import weakref
 from functools import cache
 from importlib.util import find_spec
@@ -77,6 +78,30 @@ class Trees:
             )
         )
         return found if len(found) == len(rows) else found.reshape(len(rows), -1)
+
+
+def sha256(text: str) -> str:
+    """The hash that a card holds of a model's text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read(file: Path, digest: object, columns: int) -> Trees:
+    """The model of a file that its card describes by a hash and by how many columns it goes by.
+
+    Raises ModelError.
+    """
+    try:
+        text = file.read_text()
+    except OSError as error:
+        raise ModelError(f"{file}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ModelError(f"{file}: not a text ({error.reason})") from error
+    if sha256(text) != digest:
+        raise ModelError(f"{file}: does not match the hash in its card")
+    trees = Trees(text)
+    if trees.num_feature() != columns:
+        raise ModelError(f"{file}: goes by {trees.num_feature()} columns, its card by {columns}")
+    return trees
 
 
 @cache

@@ -13,6 +13,8 @@ REMARK = "Named by the flagger alone; no judge was asked."
 class NoJudge:
     """Keeps the flagger's candidates: the best pattern that this trace can show is the verdict."""
 
+    names_more = False
+
     name = "none"
 
     def judge(self, evidence: Sequence[Evidence]) -> Answers:

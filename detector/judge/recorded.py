@@ -26,6 +26,8 @@ class RecordedJudge:
     With ``source`` what the file lacks is asked there and added to it; without, it is unclear.
     """
 
+    names_more = True
+
     def __init__(self, path: str | Path, source: Judge | None = None) -> None:
         self.path, self.source = Path(path), source
         self.name = f"recorded {self.path.name}"

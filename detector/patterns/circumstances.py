@@ -25,6 +25,7 @@ Parallelism = Literal["ddp", "fsdp", "tensor"]
 
 _OPTIMIZER: Final = re.compile(r"^Optimizer\.step#([A-Za-z_]\w{0,39})\.step$")
 _VERSION_KEYS: Final = ("torch_version", "pytorch_version", "PyTorch version", "torch.__version__")
+_PINNED: Final = re.compile(r"(?<![\w-])torch==(\d{1,3})\.(\d{1,3})")
 _VERSION: Final = re.compile(r"^(\d{1,3})\.(\d{1,3})")
 
 
@@ -149,7 +150,8 @@ def _torch(metadata: dict[str, object]) -> tuple[int, int] | None:
     for key in _VERSION_KEYS:
         if match := _VERSION.match(str(metadata.get(key, ""))):
             return int(match[1]), int(match[2])
-    return None
+    pinned = _PINNED.search(repr(metadata))  # recorders that keep the list of packages
+    return (int(pinned[1]), int(pinned[2])) if pinned else None
 
 
 # -- conditions ------------------------------------------------------------------------------------

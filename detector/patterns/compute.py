@@ -17,6 +17,7 @@ from detector.patterns.circumstances import (
     in_transformers,
     is_compiled,
     lacks_compiler,
+    on_cpu,
     on_rocm,
     optimizer_has_foreach,
     optimizer_has_fused,
@@ -317,7 +318,14 @@ PATTERNS: Final = (
         harmless="A model of a few large parameters.",
         advice=(
             Advice(
-                "Use the fused implementation: one pass over all parameters.",
+                "Use the fused implementation: one pass over all parameters (on a CPU from "
+                "PyTorch 2.4 on).",
+                "torch.optim.{optimizer}(params, lr=lr, fused=True)",
+                (on_cpu, optimizer_has_fused),
+            ),
+            Advice(
+                "Use the fused implementation: one pass over all parameters (Adam and AdamW from "
+                "PyTorch 2.0 on, SGD from 2.3 on; before, foreach=True).",
                 "torch.optim.{optimizer}(params, lr=lr, fused=True)",
                 (optimizer_has_fused,),
             ),

@@ -18,8 +18,8 @@ from detector.flagger import Flagger, Float32, calibration
 from detector.flagger import lightgbm as shipped
 from detector.flagger.lightgbm import LightGBMFlagger, save
 from detector.flagger.rules import RULES, RuleFlagger
-from detector.flagger.training import Training, fit
 from detector.flagger.trees import Trees
+from detector.lab.training import Training, fit
 from detector.patterns import BY_ID, CLASSES
 from detector.taxonomy import NONE
 

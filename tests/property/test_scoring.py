@@ -7,10 +7,10 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from detector.lab.scoring import Prediction, Problem, Truth, constant, finding_figures
+from detector.lab.scoring.findings import FIGURES
+from detector.lab.scoring.judged import kind_of
 from detector.patterns import BY_ID
-from detector.scoring import Prediction, Problem, Truth, constant, finding_figures
-from detector.scoring.findings import FIGURES
-from detector.scoring.judged import kind_of
 
 PATTERNS = ("host-gc-pause", "sync-explicit", "memory-redundant-copy", "comm-exposed")
 LENGTH = 1000

@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from detector.comparison.contenders import Contenders, Trees, scores_of
-from detector.comparison.tuning import tune
 from detector.features import COLUMNS
-from detector.flagger.baselines import NAMES, Range, baseline, space
-from detector.flagger.training import Training, fit, is_healthy, matrix
-from detector.metrics import auc
+from detector.lab.baselines import NAMES, Range, baseline, space
+from detector.lab.comparison.contenders import Contenders, Trees, scores_of
+from detector.lab.comparison.tuning import tune
+from detector.lab.metrics import auc
+from detector.lab.training import Training, fit, is_healthy, matrix
 from detector.patterns import CLASSES
 from tests.windows import CPU, ROWS, TINY, table
 

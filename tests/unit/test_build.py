@@ -19,8 +19,8 @@ from dataset.labels import LabelError
 from dataset.units import Recorded, Simulated
 from detector.config import compose, groups
 from detector.errors import DetectorError
-from detector.experiment import table
 from detector.features import COLUMNS
+from detector.lab.tables import table
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = ROOT / "dataset" / "recorded"

@@ -123,7 +123,12 @@ def test_where_fp32_work_goes() -> None:
 
 @pytest.mark.parametrize(
     ("metadata", "version"),
-    [({"torch_version": "2.4.1+cu121"}, (2, 4)), ({"torch_version": "nightly"}, None), ({}, None)],
+    [
+        ({"torch_version": "2.4.1+cu121"}, (2, 4)),
+        ({"torch_version": "nightly"}, None),
+        ({"metadata": {"pip": ["open_clip_torch==3.0.0", "torch==2.6.0"]}}, (2, 6)),
+        ({}, None),
+    ],
 )
 def test_the_version_where_the_metadata_has_it(
     metadata: dict[str, object], version: tuple[int, int] | None

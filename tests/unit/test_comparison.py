@@ -8,16 +8,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from detector.comparison.figures import all_figures, window_figures
-from detector.comparison.labelled import Labelled
-from detector.comparison.regions import region_figures
-from detector.comparison.resample import Ranking, Resamples
-from detector.comparison.scored import Scored
-from detector.comparison.thresholds import flags, thresholds
 from detector.flagger import Scores
-from detector.flagger.baselines.untrained import Constant
-from detector.flagger.training import matrix
-from detector.metrics import auc, average_precision
+from detector.lab.baselines.untrained import Constant
+from detector.lab.comparison.figures import all_figures, window_figures
+from detector.lab.comparison.labelled import Labelled
+from detector.lab.comparison.regions import region_figures
+from detector.lab.comparison.resample import Ranking, Resamples
+from detector.lab.comparison.scored import Scored
+from detector.lab.comparison.thresholds import flags, thresholds
+from detector.lab.metrics import auc, average_precision
+from detector.lab.training import matrix
 from detector.patterns import CLASSES
 from tests.windows import CPU, GPU, ROWS, perfect, table
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from detector.scoring import read_predictions
-from detector.scoring.prediction import Prediction
+from detector.lab.scoring import read_predictions
+from detector.lab.scoring.prediction import Prediction
 from scripts import example_predictions
 from scripts.example_predictions import EXAMPLES, lines
 

@@ -7,9 +7,9 @@ import re
 
 import numpy as np
 import pytest
+from detector.cost import WEIGHTS
 
 from detector.activity import Activity
-from detector.cost import WEIGHTS
 from detector.features import COLUMNS, FEATURES, VARIANTS, extract, in_words, sets
 from detector.patterns import PATTERNS
 from detector.trace import Step, Trace

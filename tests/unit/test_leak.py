@@ -16,7 +16,7 @@ from dataset.simulate import simulate
 from detector import kineto
 from detector.activity import Activity
 from detector.features import COLUMNS, FEATURES, extract
-from detector.flagger.leak import identity, within_trace
+from detector.lab.leak import identity, within_trace
 from detector.trace import Step
 from detector.window import ByStep, Judged, by_step, judge_time
 from tests.traces import kernel, launch, op, repeat, trace_of

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detector.metrics import Estimate, auc, by_cluster, difference, ece, reliability
+from detector.lab.metrics import Estimate, auc, by_cluster, difference, ece, reliability
 
 ROWS = st.lists(st.tuples(st.booleans(), st.integers(-3, 3)), max_size=30)
 

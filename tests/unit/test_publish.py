@@ -15,9 +15,9 @@ from dataset import card
 from dataset.labels import UNKNOWN, Label, LabelRegion
 from dataset.publish import TABLES, Row, publish
 from dataset.splits import MAIN, PARTS, SCHEMES
-from detector.experiment import table
 from detector.features import COLUMNS
 from detector.judge import dense
+from detector.lab.tables import table
 from detector.patterns import CLASSES, IDS
 from detector.taxonomy import NONE
 

@@ -14,7 +14,7 @@ import pytest
 from dataset import labels, realism, signature
 from dataset.labels import Label
 from dataset.realism import OWN, Control, Job, Likeness, distances, into_twin, jobs, separation
-from detector.metrics import Estimate
+from detector.lab.metrics import Estimate
 from detector.taxonomy import NONE
 
 pd = pytest.importorskip("pandas", reason="the comparison needs the train extra")

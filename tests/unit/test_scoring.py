@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from detector.errors import DetectorError
-from detector.report import Finding, Report
-from detector.scoring import (
+from detector.lab.scoring import (
     Prediction,
     Problem,
     Truth,
@@ -19,8 +18,9 @@ from detector.scoring import (
     finding_figures,
     predictions_of,
 )
-from detector.scoring.judged import judge_trace, kind_of
-from detector.scoring.table import page, plain
+from detector.lab.scoring.judged import judge_trace, kind_of
+from detector.lab.scoring.table import page, plain
+from detector.report import Finding, Report
 
 GC, SYNC, COPY = "host-gc-pause", "sync-explicit", "memory-redundant-copy"  # cpu, cpu, gpu
 

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from detector.scoring import Prediction, Problem, Truth, paired_figures
-from detector.scoring.table import paired_part
+from detector.lab.scoring import Prediction, Problem, Truth, paired_figures
+from detector.lab.scoring.table import paired_part
 
 GC, SYNC, COPY = "host-gc-pause", "sync-explicit", "memory-redundant-copy"
 

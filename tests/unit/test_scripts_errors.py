@@ -12,11 +12,11 @@ import pytest
 
 from dataset import labels as label_files
 from dataset.labels import Label, LabelRegion
-from detector.comparison.labelled import Labelled
-from detector.comparison.scored import Scored
-from detector.comparison.thresholds import flags
 from detector.features import COLUMNS
 from detector.flagger import Scores
+from detector.lab.comparison.labelled import Labelled
+from detector.lab.comparison.scored import Scored
+from detector.lab.comparison.thresholds import flags
 from detector.patterns import CLASSES
 from detector.taxonomy import NONE
 from detector.window import judge_time

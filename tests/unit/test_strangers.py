@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from detector import kineto
-from detector.comparison import ablations, benchmark, looks, scans
-from detector.comparison.contenders import OURS
-from detector.comparison.folds import fewer, folds, groups, known_programs
-from detector.comparison.product import Recipe
-from detector.comparison.run import StrangersExperiment, scan_sample
-from detector.comparison.scored import Scored
-from detector.comparison.strangers import Part, together
 from detector.errors import ConfigError, DetectorError
 from detector.features import COLUMNS
+from detector.lab.comparison import ablations, benchmark, looks, scans
+from detector.lab.comparison.contenders import OURS
+from detector.lab.comparison.folds import fewer, folds, groups, known_programs
+from detector.lab.comparison.product import Recipe
+from detector.lab.comparison.run import StrangersExperiment, scan_sample
+from detector.lab.comparison.scored import Scored
+from detector.lab.comparison.strangers import Part, together
 from detector.taxonomy import NONE
 from detector.window import judge_time
 from tests.windows import CPU, TINY, perfect, table

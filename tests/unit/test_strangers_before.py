@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from detector.comparison import page
+from detector.lab.comparison import page
 
 
 def test_the_earlier_product_is_a_row_of_the_groups_that_it_was_measured_on(tmp_path: Path) -> None:

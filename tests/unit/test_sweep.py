@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 
 from detector.errors import ConfigError
-from detector.experiment import SweepExperiment
-from detector.experiment.record import MOST_POINTS, Outcome, curves, data_of, write
-from detector.experiment.sweep import GROUPS, settings_of
 from detector.features import COLUMNS, FEATURES
-from detector.flagger.training import Training
-from detector.metrics import Estimate, auc
+from detector.lab.experiments import SweepExperiment
+from detector.lab.experiments.record import MOST_POINTS, Outcome, curves, data_of, write
+from detector.lab.experiments.sweep import GROUPS, settings_of
+from detector.lab.metrics import Estimate, auc
+from detector.lab.training import Training
 
 TINY = Training(rounds=3, parameters={"num_threads": 1})
 

@@ -12,16 +12,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from detector.features.claims import CLAIMED
 
 from detector.errors import ConfigError, DetectorError
-from detector.experiment import FlaggerExperiment, JudgeExperiment, table
-from detector.experiment.tables import clusters
 from detector.features import COLUMNS, FEATURES
-from detector.features.claims import CLAIMED
 from detector.flagger import calibration, training
-from detector.flagger.importance import importance
 from detector.flagger.lightgbm import HEADS, LightGBMFlagger
-from detector.flagger.training import (
+from detector.judge import dense
+from detector.lab.experiments import FlaggerExperiment, JudgeExperiment, table
+from detector.lab.importance import importance
+from detector.lab.metrics import auc
+from detector.lab.tables import clusters
+from detector.lab.training import (
     Training,
     fit,
     fit_folds,
@@ -31,8 +33,6 @@ from detector.flagger.training import (
     target,
     weights,
 )
-from detector.judge import dense
-from detector.metrics import auc
 from detector.patterns import CLASSES
 from detector.taxonomy import NONE
 

@@ -1,5 +1,0 @@
-"""Every way to find anti-patterns on programs it never saw; ``RESULTS.md`` is what comes out."""
-
-from detector.comparison.run import StrangersExperiment
-
-__all__ = ["StrangersExperiment"]

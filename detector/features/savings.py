@@ -1,0 +1,66 @@
+"""What repairing each candidate saves of a window, and where the window's time goes.
+
+A candidate's savings are spread evenly over the time of its occurrences. Both come from the trace's
+events alone: no label, marker or file name enters them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from detector.analysis import Analysis
+from detector.candidates import Candidate
+from detector.features.measure import LENGTH, Covered, Feature, Product, Ratio, Scale, time_share
+from detector.intervals import EMPTY, Intervals
+from detector.ledger import CAUSES
+from detector.patterns import PATTERNS
+
+# Not of the patterns that a single trace cannot show.
+SHOWN: Final = tuple(pattern for pattern in PATTERNS if "ranks" not in pattern.needs)
+SAVED: Final = {f"saved_{p.id.replace('-', '_')}": p.id for p in SHOWN}  # by feature's name
+
+
+def _candidate(analysis: Analysis, pattern: str) -> Candidate | None:
+    return next((c for c in analysis.candidates.found if c.pattern.id == pattern), None)
+
+
+def spans(analysis: Analysis, pattern: str) -> Intervals:
+    """The time of a candidate's occurrences."""
+    found = _candidate(analysis, pattern)
+    return found.occurrences.spans if found else EMPTY
+
+
+def density(analysis: Analysis, pattern: str) -> float:
+    """What a candidate saves for each ns of its occurrences."""
+    found = _candidate(analysis, pattern)
+    return found.best_ns / max(1, found.occurrences.spans.measure) if found else 0.0
+
+
+# Sets and scales that take more than the trace's activity, by family; see ``sets``.
+INTERVALS: Final[dict[str, Callable[[Analysis, str], Intervals]]] = {
+    "ledger": lambda analysis, cause: analysis.ledger.spans(cause),
+    "saved": spans,
+}
+SCALES: Final[dict[str, Callable[[Analysis, str], float]]] = {"saved": density}
+
+FEATURES: Final = (
+    *(
+        Feature(
+            name,
+            "share",
+            f'what repairing "{pattern.title}" saves here',
+            Ratio(Product(Scale(f"saved:{pattern.id}"), Covered(f"saved:{pattern.id}")), LENGTH),
+        )
+        for name, pattern in zip(SAVED, SHOWN, strict=True)
+    ),
+    *(
+        Feature(
+            f"ledger_{cause.id.replace('-', '_')}",
+            "share",
+            cause.label,
+            time_share(f"ledger:{cause.id}"),
+        )
+        for cause in CAUSES
+    ),
+)

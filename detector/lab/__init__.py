@@ -1,0 +1,1 @@
+"""The laboratory: training, baselines, comparison, scoring and records. No scan imports it."""

@@ -1,0 +1,129 @@
+"""All that scores windows in the comparison, by name, each trained in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from detector.features import COLUMNS
+from detector.flagger import Flagger, Float32, Scores
+from detector.flagger.lightgbm import HEADS
+from detector.lab.baselines import NAMES, Choice, Range, Space, baseline, space
+from detector.lab.training import SIDES, Training, fit, matrix
+from detector.patterns import CLASSES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OURS: Final = "LightGBM"
+TODAY: Final = "LightGBM, settings of today"
+ROWS: Final = (*NAMES, OURS)
+# What is tuned of our own: fields of Training, the rest LightGBM's parameters.
+SPACE: Final[Space] = {
+    "rounds": Range(20, 150, log=True),
+    "leaves": Range(4, 31),
+    "learning_rate": Range(0.03, 0.3, log=True),
+    "recorded_weight": Range(0.5, 6.0),
+    "unknown_weight": (0.0, 0.03, 0.1, 0.3, 1.0),
+    "monotone": (True, False),
+    "feature_fraction": Range(0.1, 0.8),
+    "min_data_in_leaf": Range(5, 200, log=True),
+    "lambda_l2": Range(0.1, 30.0, log=True),
+}
+BY_TRACE: Final = ("claims only", "convolution")  # these look at more than the window
+Settings = Mapping[str, Any]
+
+
+class Trees:
+    """LightGBM's heads, as trained here, behind the flagger's contract.
+
+    ``columns``: the features that it may see; ``heads``: those to train, without the classes' head
+    all classes are equally likely.
+    """
+
+    name = OURS
+
+    def __init__(
+        self,
+        frame: pd.DataFrame,
+        settings: Training,
+        columns: Sequence[str] = COLUMNS,
+        heads: Sequence[str] = HEADS,
+    ):
+        self.threshold = dict.fromkeys(SIDES, 0.0)  # each window is asked for its class
+        self._heads = fit(frame, settings, heads, columns)
+
+    def score(self, matrix: Any) -> Scores:
+        """See ``Flagger``."""
+        seen = self._heads.seen(matrix)
+        cpu, gpu = (self._heads.raw(side, seen).astype(np.float32) for side in SIDES)
+        return Scores(cpu, gpu, self._heads.classes(seen, np.ones(len(seen), np.bool_)))
+
+    def drivers(self, matrix: Any, side: str) -> list[tuple[str, ...]]:
+        """Not asked for here."""
+        return [()] * len(matrix)
+
+    def contributions(self, matrix: Any, side: str) -> Any:
+        """Each feature's part in the raw scores (SHAP values, log odds), [windows, COLUMNS]."""
+        whole = np.zeros((len(matrix), len(COLUMNS)))
+        places = [COLUMNS.index(column) for column in self._heads.columns]
+        whole[:, places] = self._heads.contributions(side, self._heads.seen(matrix))
+        return whole
+
+
+@dataclass(frozen=True)
+class Contenders:
+    """``training``: our own settings where nothing is tuned; ``chosen``: by name, what was."""
+
+    training: Training = field(default_factory=Training)
+    chosen: Mapping[str, Settings] = field(default_factory=dict)
+
+    def fit(self, name: str, frame: pd.DataFrame, heads: Sequence[str] = HEADS) -> Flagger:
+        """Train one of ``ROWS`` as chosen."""
+        return self.fit_with(name, frame, self.chosen.get(name, {}), heads)
+
+    def fit_with(
+        self, name: str, frame: pd.DataFrame, settings: Settings, heads: Sequence[str] = HEADS
+    ) -> Flagger:
+        """Train with settings of a space. Raises KeyError for a name that is none of ``ROWS``."""
+        if name == OURS:
+            return Trees(frame, training_of(settings, self.training), heads=heads)
+        return baseline(name)(frame, self.training.seed, **settings)
+
+
+def space_of(name: str) -> Space:
+    """What may be tuned; nothing where nothing is learnt."""
+    return SPACE if name == OURS else space(name)
+
+
+def training_of(settings: Settings, usual: Training) -> Training:
+    """``Training`` with these settings; what no field of it is goes to LightGBM."""
+    mine = {f.name for f in fields(Training)} - {"parameters"}
+    own = {key: value for key, value in settings.items() if key in mine}
+    rest = {key: value for key, value in settings.items() if key not in mine}
+    return replace(usual, **own, parameters={**usual.parameters, **rest})
+
+
+def scores_of(flagger: Flagger, frame: pd.DataFrame) -> Scores:
+    """Each trace on its own, as a scan would; at once where that makes no difference."""
+    if flagger.name not in BY_TRACE:
+        return flagger.score(matrix(frame))
+    breaks = np.flatnonzero((frame["trace"] != frame["trace"].shift()).to_numpy())[1:]
+    return joined([flagger.score(part) for part in np.split(matrix(frame), breaks)])
+
+
+def joined(parts: Sequence[Scores]) -> Scores:
+    """Scores of several traces as one."""
+
+    def all_of(of: Callable[[Scores], Float32]) -> npt.NDArray[np.float32]:
+        return np.concatenate([of(p) for p in parts])
+
+    classes = all_of(lambda p: p.classes).reshape(-1, len(CLASSES))
+    return Scores(all_of(lambda p: p.cpu), all_of(lambda p: p.gpu), classes)
+
+
+__all__ = ["OURS", "ROWS", "TODAY", "Choice", "Contenders", "Trees", "scores_of", "space_of"]
