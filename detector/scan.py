@@ -121,7 +121,6 @@ def _many(
     from detector.folder import scan_all
     from detector.output import remark
 
-<<<<<<< HEAD
     outcomes, notes = scan_all(targets, overrides, config_dir, config.build("executor"))
     for note in notes:
         remark(note)
@@ -134,35 +133,6 @@ def _many(
                 out.fail(outcome.target, outcome.error)
         except (DetectorError, OSError) as error:
             out.fail(outcome.target, error)
-=======
-    with _progress(target.label) as progress:
-        trace = read(file, limits=stages.limits, progress=progress)
-        report = detect(trace, **stages.parts, config=stages.config)
-    # not the name of the copy that a pipe was read from
-    return replace(report, source=replace(report.source, path=target.label))
-
-
-def _stages(config: Config) -> Stages:
-    for key, value in config.values["window"].items():
-        if type(value) is int and value < 1:  # the windower itself is called much later
-            raise ConfigError(f"window.{key} must be positive, not {value}")
-    parts = {
-        "windower": config.build("window"),
-        "flagger": config.build("flagger"),
-        "confidence": config.build("confidence"),
-        "judge": config.build("judge"),
-        "settings": config.build("report"),
-    }
-    shown = {key: _without_secrets(value) for key, value in config.values.items()}
-    return Stages(parts, config.build("limits"), shown)
-
-
-def _without_secrets(value: Any) -> Any:
-    """Settings go into every report: user names and passwords in addresses do not."""
-    if isinstance(value, dict):
-        return {key: _without_secrets(item) for key, item in value.items()}
-    return re.sub(r"//[^/@\s]*@", "//***@", value) if isinstance(value, str) else value
->>>>>>> main
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -222,11 +192,8 @@ class _Parser(argparse.ArgumentParser):
 
 def _own(groups: dict[str, tuple[str, ...]]) -> list[tuple[str, tuple[str, ...]]]:
     """The groups that a scan has, of all that conf/ holds."""
-<<<<<<< HEAD
-    return [(name, groups[name]) for name in ("window", "flagger", "judge", "report", "executor")]
-=======
-    return [(name, groups[name]) for name in ("window", "flagger", "confidence", "judge", "report")]
->>>>>>> main
+    chosen = ("window", "flagger", "confidence", "judge", "report", "executor")
+    return [(name, groups[name]) for name in chosen]
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:

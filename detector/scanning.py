@@ -45,6 +45,7 @@ def stages_of(config: Config) -> Stages:
     parts = {
         "windower": config.build("window"),
         "flagger": config.build("flagger"),
+        "confidence": config.build("confidence"),
         "judge": config.build("judge"),
         "settings": config.build("report"),
     }
