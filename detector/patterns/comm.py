@@ -53,12 +53,14 @@ PATTERNS: Final = (
         explains=("communication", "rank-wait"),
         applies=lambda s: not s.activity.has_device or len(s.activity.compute) > 0,
         title="Exposed communication",
-        what="The GPU waits for collectives that no compute hides.",
+        what="The GPU waits for collectives that no compute hides. What exceeds the estimated "
+        "transfer is waiting for other ranks, and is not counted as a saving.",
         look="collective kernels with little compute beside them",
         costs="The time of collectives beside which nothing computes: transfer, and waiting for "
         "other ranks.",
         repaired="Collectives take no longer than what is waiting: that of each beyond the fastest "
-        "of its kind and size. Where fewer than three are alike, all of it counts as transfer.",
+        "of its kind and size, or beyond what its size takes at the best rate of its kind. Where "
+        "there are fewer than three of a kind, all of it counts as transfer.",
         harmless="The last bucket of a backward pass, and what the next op needs at once.",
         advice=(
             Advice(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from detector import vocabulary
 from detector.signals.definition import Signal, Signals
@@ -91,22 +92,36 @@ def exposed(s: Signals) -> Int64:
 
 
 def fastest_alike(s: Signals, rows: Int64) -> Int64:
-    """For each collective what the fastest of its kind and size takes, ns: its transfer.
+    """An estimate of each collective's transfer, ns: the rest is waiting for other ranks.
 
-    Where fewer than three are alike, its own duration: waiting cannot be told from transfer.
+    What the fastest of its kind and size takes, of three and more. Where fewer are alike, what its
+    size takes at the best rate of its kind, and no less than the fastest of its kind; where sizes
+    are not told, the fastest of its kind. Its own duration where there are not even three of its
+    kind: then waiting cannot be told from transfer.
     """
     trace = s.trace
     if not len(rows):
         return rows
-    key = np.stack(
-        [trace.name[rows], trace.collective[rows], trace.group[rows], trace.msg_elems[rows]]
-    )
+    dur, size = trace.dur[rows], trace.msg_elems[rows]
+    kind = np.stack([trace.name[rows], trace.collective[rows], trace.group[rows]]).astype(np.int64)
+    fastest, count = _fastest(np.concatenate([kind, size[None]]), dur)
+    of_kind, kinds = _fastest(kind, dur)
+    known = size > 0
+    rate = np.where(known, dur / np.maximum(size, 1), np.inf)
+    best_rate = _fastest(kind, rate)[0]
+    by_size = np.where(known, np.where(known, size, 0) * np.where(known, best_rate, 0.0), 0.0)
+    by_kind = np.minimum(dur, np.maximum(of_kind, by_size.astype(np.int64)))
+    estimate = np.where((count >= ALIKE) & (size >= 0), fastest, by_kind)
+    return np.where(kinds >= ALIKE, estimate, dur).astype(np.int64)
+
+
+def _fastest(key: Int64, value: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int64]:
+    """The least value among those of one key (a column), and how many there are, for each."""
     _, which, count = np.unique(key, axis=1, return_inverse=True, return_counts=True)
     which = which.reshape(-1)
-    fastest = np.full(len(count), np.iinfo(np.int64).max)
-    np.minimum.at(fastest, which, trace.dur[rows])
-    alike = (count[which] >= ALIKE) & (trace.msg_elems[rows] >= 0)
-    return np.where(alike, fastest[which], trace.dur[rows])
+    least = np.full(len(count), value.max(), value.dtype)
+    np.minimum.at(least, which, value)
+    return least[which], count[which]
 
 
 SIGNALS: Final = (

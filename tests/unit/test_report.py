@@ -48,7 +48,7 @@ FINDING_NAMES = {
     "savings_range_us": {}, "share": {}, "assumes": {}, "occurrences": {}, "evidence": {},
     "explanation": {}, "claims": {"label": {}, "value": {}}, "judged_by": {},
     "fix": {"summary": {}, "code": {}, "where": {"file": {}, "line": {}, "function": {}}},
-    "candidates": {"pattern": {}, "probability": {}},
+    "candidates": {"pattern": {}, "probability": {}}, "ranks": {},
 }  # fmt: skip
 CONTRACT = {
     "schema": {}, "analyzable": {}, "why_not": {}, "record_instead": {},
@@ -77,6 +77,7 @@ CONTRACT = {
     },
     "not_checked": {"pattern": {}, "because": {}},
     "warnings": {},
+    "job": {},
 }  # fmt: skip
 
 FINDING = Finding(
