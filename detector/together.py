@@ -14,7 +14,7 @@ from detector.patterns import BY_ID, PATTERNS
 from detector.report import Finding, Fix, NotChecked, Report
 from detector.taxonomy import severity
 
-STRAGGLER: Final = next(p.id for p in PATTERNS if "ranks" in p.needs)
+STRAGGLER: Final = next(p.id for p in PATTERNS if p.signal == "straggler")
 EXPOSED: Final = next(p.id for p in PATTERNS if p.signal == "exposed-collective")
 _SURE: Final = 0.9  # how likely a straggler is that the ranks' own clocks show
 
@@ -87,7 +87,10 @@ def _merged(
 
 
 def _without_waiting(job: Job, rank: int, finding: Finding, report: Report) -> Finding | None:
-    """Exposed communication saves no more than the transfer: the rest is waiting for others."""
+    """Exposed communication saves no more than the transfer: the rest is waiting for others, which
+    the job's own finding names and sizes."""
+    if finding.pattern == STRAGGLER:
+        return None
     if finding.pattern != EXPOSED:
         return finding
     transfer = next((r.transfer_us for r in job.ranks if r.rank == rank), 0.0)

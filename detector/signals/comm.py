@@ -82,7 +82,22 @@ def small_collectives(s: Signals) -> Int64:
 
 
 def exposed(s: Signals) -> Int64:
-    """Other collectives that compute does not hide all the time."""
+    """Other collectives that compute does not hide all the time, mostly transfer."""
+    found: Int64 = np.setdiff1d(_uncovered(s), s["straggler"], assume_unique=True)
+    return found
+
+
+def late_ranks(s: Signals) -> Int64:
+    """Those that are mostly waiting: a collective begins when the last rank has arrived."""
+    if not s.activity.has_device:
+        return s.activity.comm_rows[:0]
+    rows = _uncovered(s)
+    found: Int64 = rows[2 * transfer_ns(s, rows) < s.trace.dur[rows]]
+    return found
+
+
+def _uncovered(s: Signals) -> Int64:
+    """Collectives of no other signal that compute does not hide all the time."""
     a, trace = s.activity, s.trace
     taken = np.union1d(s["extra-round"], s["small-collective"])
     rows = np.setdiff1d(a.comm_rows, taken, assume_unique=True)
@@ -91,8 +106,15 @@ def exposed(s: Signals) -> Int64:
     return found
 
 
-def fastest_alike(s: Signals, rows: Int64) -> Int64:
-    """An estimate of each collective's transfer, ns: the rest is waiting for other ranks.
+def transfer_ns(s: Signals, rows: Int64) -> Int64:
+    """An estimate of these collectives' transfer, ns: the rest is waiting for other ranks."""
+    everything = s.activity.comm_rows
+    found: Int64 = _fastest_alike(s, everything)[np.searchsorted(everything, rows)]
+    return found
+
+
+def _fastest_alike(s: Signals, rows: Int64) -> Int64:
+    """Of all collectives, among each other.
 
     What the fastest of its kind and size takes, of three and more. Where fewer are alike, what its
     size takes at the best rate of its kind, and no less than the fastest of its kind; where sizes
@@ -132,8 +154,8 @@ SIGNALS: Final = (
         "straggler",
         "Collectives that wait for a late rank",
         "launches",
-        ("comm", "ranks"),
-        lambda s: s.activity.comm_rows[:0],  # one rank's trace cannot tell
+        ("comm",),
+        late_ranks,
     ),
     Signal(
         "unused-parameters",
