@@ -22,10 +22,10 @@ from detector.errors import DetectorError
 from detector.features.candidate import COLUMNS
 from detector.flagger import Float32, calibration
 from detector.flagger.confidence import KINDS, Float64, calibrated, kind_of
-from detector.lab.experiments.tables import table
 from detector.lab.scoring import Prediction, Truth, read_truths
 from detector.lab.scoring.judged import kind_of as kind_of_finding
 from detector.lab.scoring.truth import EVERYTHING
+from detector.lab.tables import table
 
 if TYPE_CHECKING:
     pass
