@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from detector.lab.comparison.product import Recipe
 
 from detector import kineto
 from detector.errors import ConfigError, DetectorError
@@ -16,7 +17,6 @@ from detector.features import COLUMNS
 from detector.lab.comparison import ablations, benchmark, looks, scans
 from detector.lab.comparison.contenders import OURS
 from detector.lab.comparison.folds import fewer, folds, groups, known_programs
-from detector.lab.comparison.product import Recipe
 from detector.lab.comparison.run import StrangersExperiment, scan_sample
 from detector.lab.comparison.scored import Scored
 from detector.lab.comparison.strangers import Part, together
