@@ -52,6 +52,58 @@ class Tool:
 
 
 @dataclass(frozen=True)
+class JudgeRound:
+    """One question to the judge's model, and what came of it."""
+
+    start_us: float
+    """Start of the place that was asked about."""
+    end_us: float
+    """Its end."""
+    round: int
+    """1 for the first question about this place."""
+    view: str = ""
+    """What the model asked to see before this round; empty in the first."""
+    outcome: str = ""
+    """``answered``, ``asked for a view``, or why the answer was not valid."""
+    cached: bool = False
+    """Whether the answer came from the cache on disk, and nothing was sent."""
+    input_tokens: int = 0
+    """As the server counts them; 0 where it does not say."""
+    output_tokens: int = 0
+    """As the server counts them; 0 where it does not say."""
+    seconds: float = 0.0
+    """From the question to the answer."""
+
+
+@dataclass(frozen=True)
+class Judging:
+    """How the judge's language model was asked; empty where there is none."""
+
+    model: str = ""
+    """Name of the model."""
+    prompt: str = ""
+    """Hash of the prompt and the schema of an answer."""
+    places: int = 0
+    """Places that it was to judge."""
+    answered: int = 0
+    """Places with a valid answer; of the others the embedded judge's verdict stands."""
+    fallbacks: dict[str, int] = field(default_factory=dict)
+    """Why there was no valid answer, and for how many places."""
+    invalid: dict[str, int] = field(default_factory=dict)
+    """Answers that were not valid, by reason; a later one may have been."""
+    struck: int = 0
+    """Sentences and claims taken out because the evidence does not hold them."""
+    input_tokens: int = 0
+    """Of all rounds."""
+    output_tokens: int = 0
+    """Of all rounds."""
+    cost: float | None = None
+    """In the currency of the configured prices; null without prices."""
+    rounds: tuple[JudgeRound, ...] = ()
+    """Every question, in the order of the places."""
+
+
+@dataclass(frozen=True)
 class StepInfo:
     """One step of the analyzed time."""
 
@@ -214,6 +266,16 @@ class Candidate:
 
 
 @dataclass(frozen=True)
+class Claim:
+    """A number of the evidence that an explanation rests on."""
+
+    label: str
+    """Label of the measure."""
+    value: float
+    """Its value; shares in [0, 1]."""
+
+
+@dataclass(frozen=True)
 class Finding:
     """One pattern: where it occurs, how sure that is, what its repair saves, what to change."""
 
@@ -254,6 +316,11 @@ class Finding:
     ``{"start_us", "end_us"}``."""
     explanation: str = ""
     """Why this is the pattern."""
+    claims: tuple[Claim, ...] = ()
+    """The measures that the explanation rests on, with their values in the evidence."""
+    judged_by: str = ""
+    """The judge whose verdict this is; why the embedded judge's stands in for another's, or that
+    the other does not confirm it. Empty where no judge was asked about the place."""
     fix: Fix = field(default_factory=Fix)
     """What to change, and where."""
     candidates: tuple[Candidate, ...] = ()
@@ -298,6 +365,8 @@ class Report:
     """What was found, the largest estimated savings first."""
     leads: tuple[Finding, ...] = ()
     """The same for what is less likely than not."""
+    judging: Judging = field(default_factory=Judging)
+    """How the judge's language model was asked."""
     not_checked: tuple[NotChecked, ...] = ()
     """Patterns that this trace cannot show."""
     warnings: tuple[str, ...] = ()

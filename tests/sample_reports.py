@@ -62,7 +62,7 @@ _METRICS = LedgerPlace("RunningMean.update", "/home/user/project/metrics/running
 _FORWARD = LedgerPlace("forward", "/home/user/project/models/layers.py", 95, 52_000.0)
 _READBACK = _finding("sync-scalar-readback", 1, 0.213, "critical")
 TYPICAL = Report(
-    tool=Tool("0.1.0", "lightgbm 1", "embedded 1", "1", {"window": {"parts": 8}}),
+    tool=Tool("0.1.0", "lightgbm 1", "lightgbm 1", "embedded 1", "1", {"window": {"parts": 8}}),
     source=SourceInfo(
         "runs/resnet50/worker0.1700000000.pt.trace.json.gz",
         "ab" * 32,
@@ -208,7 +208,7 @@ EVIL = (
 )
 HOSTILE = replace(
     TYPICAL,
-    tool=Tool(EVIL, EVIL, EVIL, EVIL, {EVIL: EVIL}),
+    tool=Tool(EVIL, EVIL, EVIL, EVIL, EVIL, {EVIL: EVIL}),
     source=replace(
         TYPICAL.source,
         path=EVIL,
