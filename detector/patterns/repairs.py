@@ -9,6 +9,7 @@ import numpy as np
 from detector.replay.repair import Repair
 from detector.rowset import distinct
 from detector.signals import Signals
+from detector.signals.python import gaps
 from detector.trace import Int64
 
 CALL_NS: Final = 5_000  # what a call takes that need not wait
@@ -68,3 +69,17 @@ def quicker_host(s: Signals, rows: Int64, share: float, longest: int) -> Repair:
     near = before <= longest
     idle = (before * share).astype(np.int64)
     return Repair(own=(rows, own), idle=(rows[near], idle[near]))
+
+
+def shorter_gaps(s: Signals, rows: Int64) -> Repair:
+    """Gaps before these events shrink to the usual one: the time goes from the frame that holds
+    it, whatever frame that is, else from the idle time of the thread."""
+    known = gaps(s)
+    found = known.where(np.isin(known.after, rows))
+    excess = np.maximum(found.end - found.start - found.usual, 0)
+    held = found.owner >= 0
+    owners, which = np.unique(found.owner[held], return_inverse=True)
+    spent = np.bincount(which, excess[held], len(owners)).astype(np.int64)
+    own = np.maximum(s.own_time[owners] - spent, 0)
+    free = found.after[~held]
+    return Repair(own=(owners, own), idle=(free, np.full(len(free), found.usual)))
