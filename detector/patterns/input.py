@@ -163,8 +163,8 @@ PATTERNS: Final = (
         "empty",
         costs="The thread launches nothing meanwhile: the device runs dry for as long as the "
         "preparation takes.",
-        repaired="The frames and ops that prepare data go; array work between a tensor and the next "
-        "shrinks to the usual gap.",
+        repaired="The frames and ops that prepare data go; array work between a tensor and the "
+        "next shrinks to the usual gap.",
         harmless="The work overlaps with queued device work, or has to wait for the model's last "
         "answer anyway.",
         advice=(

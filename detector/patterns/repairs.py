@@ -72,14 +72,18 @@ def quicker_host(s: Signals, rows: Int64, share: float, longest: int) -> Repair:
 
 
 def shorter_gaps(s: Signals, rows: Int64) -> Repair:
-    """Gaps before these events shrink to the usual one: the time goes from the frame that holds
-    it, whatever frame that is, else from the idle time of the thread."""
+    """Gaps before these events shrink to the usual one.
+
+    The time goes from right before the event, where most of the gap lies there; else from the
+    frame that holds it, whatever frame that is.
+    """
     known = gaps(s)
     found = known.where(np.isin(known.after, rows))
     excess = np.maximum(found.end - found.start - found.usual, 0)
-    held = found.owner >= 0
+    before = s.idle_before[found.after]
+    held = (found.owner >= 0) & (2 * before < found.end - found.start)
     owners, which = np.unique(found.owner[held], return_inverse=True)
     spent = np.bincount(which, excess[held], len(owners)).astype(np.int64)
     own = np.maximum(s.own_time[owners] - spent, 0)
-    free = found.after[~held]
-    return Repair(own=(owners, own), idle=(free, np.full(len(free), found.usual)))
+    left = np.maximum(before - excess, 0)[~held]
+    return Repair(own=(owners, own), idle=(found.after[~held], left))

@@ -204,19 +204,22 @@ def _repeats(s: Signals, rows: Int64) -> Bool:
 
     First use goes on as long as new kernels appear, and keeps what it gets. Churn goes on after
     that, or in a marked step that does not warm up: memory is given back and asked for again (or
-    pinned again and again).
+    pinned again and again). Where neither can be told, in all of the trace: what is given back
+    and asked for several times is no first use.
     """
     steady = [step for step in s.trace.steps if not step.warmup]
     at = s.trace.start[rows]
     if steady:
         settled = rows[(at >= steady[0].start) & (at < steady[-1].end)]
     else:
-        settled = rows[at >= _settled(s)]
+        since = _settled(s)
+        settled = rows[at >= since] if since < FOREVER else rows
     names = [s.trace.names[i] for i in s.trace.name[settled].tolist()]
     frees = [("Free" in name or "Release" in name or "Unmap" in name) for name in names]
     again = sum(a and not b for a, b in pairwise(frees))  # memory given back and asked for again
     pins = sum("Host" in name and not free for name, free in zip(names, frees, strict=True))
-    goes_on = again >= (1 if steady else OFTEN) or pins >= OFTEN
+    given_back = sum(frees) if steady else 0
+    goes_on = again >= (1 if steady else OFTEN) or max(pins, given_back) >= OFTEN
     return np.full(len(rows), goes_on)
 
 

@@ -314,3 +314,22 @@ def test_rows_that_are_used_differently_each_time_are_no_loop() -> None:
         events += [op("aten::select", 40 * i, 2)]
         events += [op("aten::mul", 40 * i + 3 + 3 * k, 2) for k in range(1 + (i * i + i // 3) % 7)]
     assert found("row-loop", *events) == []
+
+
+def driver(*names: str) -> tuple[Event, ...]:
+    """These driver calls in a trace without marked steps, in which each kernel runs once."""
+    calls = [call(name, 100 * i, 50) for i, name in enumerate(names)]
+    work = [(launch(5_000, 5, corr=1), kernel("gemm", 5_010, 50, corr=1))]
+    return (*calls, *(event for pair in work for event in pair))
+
+
+def test_memory_that_comes_and_goes_is_churn_where_no_step_is_marked() -> None:
+    assert len(found("allocation", *driver(*["cudaFree", "cudaMalloc"] * 4))) == 8
+    assert found("allocation", *driver("cudaFree", *["cudaMalloc"] * 9)) == []  # first use
+
+
+def test_a_steady_step_that_gives_memory_back_does_not_keep_it() -> None:
+    step = (annotation("ProfilerStep#7", 0, 10_000), *driver(*["cudaFree"] * 5))
+    few = (annotation("ProfilerStep#7", 0, 10_000), *driver("cudaFree"))
+    assert len(found("allocation", *step, steps=[(0, 10_000)])) == 5
+    assert found("allocation", *few, steps=[(0, 10_000)]) == []
