@@ -319,8 +319,15 @@ def test_rows_that_are_used_differently_each_time_are_no_loop() -> None:
 def driver(*names: str) -> tuple[Event, ...]:
     """These driver calls in a trace without marked steps, in which each kernel runs once."""
     calls = [call(name, 100 * i, 50) for i, name in enumerate(names)]
-    work = [(launch(5_000, 5, corr=1), kernel("gemm", 5_010, 50, corr=1))]
-    return (*calls, *(event for pair in work for event in pair))
+    work = [
+        event
+        for i in range(10)
+        for event in (
+            launch(5_000 + 60 * i, 5, corr=i + 1),
+            kernel(f"gemm{i}", 5_010 + 60 * i, 50, corr=i + 1),
+        )
+    ]
+    return (*calls, *work)
 
 
 def test_memory_that_comes_and_goes_is_churn_where_no_step_is_marked() -> None:
