@@ -340,3 +340,26 @@ def test_a_steady_step_that_gives_memory_back_does_not_keep_it() -> None:
     few = (annotation("ProfilerStep#7", 0, 10_000), *driver("cudaFree"))
     assert len(found("allocation", *step, steps=[(0, 10_000)])) == 5
     assert found("allocation", *few, steps=[(0, 10_000)]) == []
+
+
+# -- copies ----------------------------------------------------------------------------------------
+
+
+def made_and_moved(size: int, took: float) -> tuple[Event, ...]:
+    """A factory op, then a copy to the device of so many bytes."""
+    return (
+        op("aten::ones", 0, took),
+        op("aten::to", took + 10, 40),
+        call("cudaMemcpyAsync", took + 15, 5, corr=1),
+        memcpy("Memcpy HtoD (Pageable -> Device)", took + 25, 20, size, corr=1),
+    )
+
+
+def test_a_tensor_that_a_factory_made_is_moved() -> None:
+    assert len(found("factory-copy", *made_and_moved(1_000_000, 100))) == 1
+
+
+def test_no_factory_writes_that_much_so_fast() -> None:
+    events = made_and_moved(40_000_000, 5)
+    assert found("factory-copy", *events) == []
+    assert len(found("pageable-copy", *events)) == 1
