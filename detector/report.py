@@ -18,7 +18,7 @@ from typing import Literal, cast
 import msgspec
 
 from detector.errors import DetectorError
-from detector.taxonomy import UNCLEAR, Severity, Side
+from detector.taxonomy import Severity, Side
 
 SCHEMA = 2
 
@@ -218,9 +218,9 @@ class Finding:
     """One pattern: where it occurs, how sure that is, what its repair saves, what to change."""
 
     id: str
-    """Names the finding within the report."""
+    """Names pattern and place in the code; the same in every recording of the program."""
     pattern: str
-    """Id of the pattern, or ``unclear`` where no judge could say; see ``candidates`` then."""
+    """Id of the pattern."""
     side: Side
     """Who has to change: the host's program (``cpu``) or the work on the GPU (``gpu``)."""
     start_us: float
@@ -262,12 +262,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class NotChecked:
-    """A pattern this trace cannot show. Never the same as "clean"."""
+    """A pattern that this trace cannot show, or that was not asked for; never "clean"."""
 
     pattern: str
     """Its id."""
     because: str
-    """What the trace lacks."""
+    """What the trace lacks, or that select or ignore leave it out."""
 
 
 @dataclass(frozen=True)
@@ -299,7 +299,7 @@ class Report:
     leads: tuple[Finding, ...] = ()
     """The same for what is less likely than not."""
     not_checked: tuple[NotChecked, ...] = ()
-    """Patterns that this trace cannot show."""
+    """Patterns that this trace cannot show, or that were not asked for."""
     warnings: tuple[str, ...] = ()
     """Doubts about the trace, and what the judge could not do."""
 
@@ -314,12 +314,6 @@ def occurrences(finding: Finding) -> tuple[tuple[float, float], ...]:
             if isinstance(start, int | float) and isinstance(end, int | float):
                 spans.append((float(start), float(end)))
     return tuple(spans) or ((finding.start_us, finding.end_us),)
-
-
-def reaches(report: Report, level: Severity) -> bool:
-    """Whether any finding is at least as severe as ``level``; what stayed unclear never is."""
-    least = LEVELS.index(level)
-    return any(LEVELS.index(f.severity) >= least for f in report.findings if f.pattern != UNCLEAR)
 
 
 def to_json(report: Report) -> str:

@@ -1,4 +1,4 @@
-"""``python -m detector.scan``: reads traces, prints what was found.
+"""``trace-scan TRACE…``: reads traces, prints what was found.
 
 Loads next to nothing when imported; whatever a scan needs is loaded when it is needed.
 """
@@ -8,36 +8,25 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING
 
-from detector import __version__
-from detector.errors import ConfigError, DetectorError, TraceError
+from detector import __version__, scanning
+from detector.errors import DetectorError, TraceError
 from detector.targets import Target, distinct, find_traces, opened
 
 if TYPE_CHECKING:
-    from detector.config import Config
+    from detector.gate import Gate
     from detector.output import Output
-    from detector.report import Report
+    from detector.scanning import Stages
 
 FORMATS = ("terminal", "json", "markdown", "sarif")
 LEVELS = ("info", "low", "medium", "high", "critical")
 EXIT_CODES = """\
 exit code: 0 scanned; 1 scanned, and a finding reached --fail-on; 2 could not scan, or under
 --fail-on could not be analyzed"""
-
-
-@dataclass(frozen=True)
-class Stages:
-    """The parts of ``pipeline.detect`` as the configuration chose them."""
-
-    parts: dict[str, Any]  # windower, flagger, judge, settings
-    limits: Any
-    config: dict[str, Any]  # what the report shows of it
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,8 +49,11 @@ def _run(arguments: argparse.Namespace) -> int:
     if not words:
         raise DetectorError("no TRACE given: name a file, a folder, a glob or - (see --help)")
     from detector.config import compose
+    from detector.gate import gate_of
 
-    config = compose("scan", overrides, arguments.config_dir)
+    wanted = arguments.fail_on, arguments.select, arguments.ignore, arguments.baseline
+    gate = gate_of(*wanted, Path.cwd())
+    config = compose("scan", [*gate.overrides, *overrides], arguments.config_dir)
     targets, missing = _find(words)
     if len(words) == 1 and missing:
         raise missing[0][1]
@@ -71,16 +63,16 @@ def _run(arguments: argparse.Namespace) -> int:
     for target, error in missing:
         out.fail(target, error)
     if targets:
-        stages = _stages(config)
+        stages = scanning.stages_of(config)
         for target in targets:
-            _one(target, stages, out)
+            _one(target, stages, gate, out)
     out.close()
     if out.errors:
         return 2
-    if not arguments.fail_on:
+    if gate.level is None:
         return 0
     # no finding in a trace that cannot be analyzed must not look like a pass
-    return 2 if out.complain_unanalyzable() else int(out.reached(arguments.fail_on))
+    return 2 if out.complain_unanalyzable() else int(out.complain_failing(gate))
 
 
 def _find(words: Sequence[str]) -> tuple[list[Target], list[tuple[Target, TraceError]]]:
@@ -95,11 +87,13 @@ def _find(words: Sequence[str]) -> tuple[list[Target], list[tuple[Target, TraceE
     return distinct(targets), missing
 
 
-def _one(target: Target, stages: Stages, out: Output) -> None:
+def _one(target: Target, stages: Stages, gate: Gate, out: Output) -> None:
     """Scan one trace; what goes wrong with it is said and does not stop the others."""
     try:
         with opened(target, keep=out.folder is not None) as (file, again):
-            out.add(target, _scan(target, file, stages), again)
+            with _progress(target.label) as progress:
+                report = scanning.scan(file, target.label, stages, progress)
+            out.add(target, gate.chosen(report), again)
     except (DetectorError, OSError) as error:
         out.fail(target, error)
     except Exception as error:  # noqa: BLE001
@@ -111,43 +105,11 @@ def _one(target: Target, stages: Stages, out: Output) -> None:
         out.fail(target, TraceError(f"internal error: {type(error).__name__}: {error}"))
 
 
-def _scan(target: Target, file: Path | BinaryIO, stages: Stages) -> Report:
-    from detector.kineto import read
-    from detector.pipeline import detect
-
-    with _progress(target.label) as progress:
-        trace = read(file, limits=stages.limits, progress=progress)
-        report = detect(trace, **stages.parts, config=stages.config)
-    # not the name of the copy that a pipe was read from
-    return replace(report, source=replace(report.source, path=target.label))
-
-
-def _stages(config: Config) -> Stages:
-    for key, value in config.values["window"].items():
-        if type(value) is int and value < 1:  # the windower itself is called much later
-            raise ConfigError(f"window.{key} must be positive, not {value}")
-    parts = {
-        "windower": config.build("window"),
-        "flagger": config.build("flagger"),
-        "confidence": config.build("confidence"),
-        "judge": config.build("judge"),
-        "settings": config.build("report"),
-    }
-    shown = {key: _without_secrets(value) for key, value in config.values.items()}
-    return Stages(parts, config.build("limits"), shown)
-
-
-def _without_secrets(value: Any) -> Any:
-    """Settings go into every report: user names and passwords in addresses do not."""
-    if isinstance(value, dict):
-        return {key: _without_secrets(item) for key, item in value.items()}
-    return re.sub(r"//[^/@\s]*@", "//***@", value) if isinstance(value, str) else value
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="python -m detector.scan",
-        usage="%(prog)s TRACE… [group=option | key=value …] [options]",
+        prog="trace-scan",
+        usage="%(prog)s TRACE… [group=option | key=value …] [options]\n"
+        "       %(prog)s diff BEFORE AFTER | rules | rule PATTERN",
         description="Find performance anti-patterns in PyTorch profiler traces.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -168,9 +130,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--fail-on",
-        choices=LEVELS,
+        choices=(*LEVELS, "never"),
         help="exit with 1 when a finding is at least this severe: it saves 1 (info), 3, 5, 10 or "
         "20 %% (critical) of the analyzed time",
+    )
+    patterns = {"action": "append", "default": [], "metavar": "PATTERN,…"}
+    parser.add_argument(
+        "--select", **patterns, help="report these patterns or families (input, sync, …) alone"
+    )
+    parser.add_argument("--ignore", **patterns, help="leave these patterns or families out")
+    parser.add_argument(
+        "--baseline",
+        type=Path,
+        metavar="REPORT",
+        help="a report.json of before: under --fail-on only findings that it lacks count",
     )
     parser.add_argument(
         "--config-dir", type=Path, metavar="DIR", help="a folder with config options of your own"
@@ -192,6 +165,9 @@ class _Parser(argparse.ArgumentParser):
                 "config overrides, a group's option or a single key (see the files of conf/):",
                 *rows,
                 "  window.parts=16, limits.max_bytes=1000000000, …",
+                "",
+                "--fail-on, --select, --ignore, --baseline and overrides may stand in",
+                "pyproject.toml, as keys of [tool.trace-scan]",
                 "",
                 EXIT_CODES,
             ]

@@ -62,7 +62,7 @@ _METRICS = LedgerPlace("RunningMean.update", "/home/user/project/metrics/running
 _FORWARD = LedgerPlace("forward", "/home/user/project/models/layers.py", 95, 52_000.0)
 _READBACK = _finding("sync-scalar-readback", 1, 0.213, "critical")
 TYPICAL = Report(
-    tool=Tool("0.1.0", "lightgbm 1", "embedded 1", "1", {"window": {"parts": 8}}),
+    tool=Tool("0.1.0", "lightgbm 1", "lightgbm 1", "embedded 1", "1", {"window": {"parts": 8}}),
     source=SourceInfo(
         "runs/resnet50/worker0.1700000000.pt.trace.json.gz",
         "ab" * 32,
@@ -140,9 +140,8 @@ TYPICAL = Report(
         ),
         _finding("memory-zero-grad-fill", 2, 0.057, "medium", confidence=0.71,
                  assumes="gradients set to None cost nothing"),
-        replace(_finding("host-gc-pause", 3, 0.021, "info"), pattern="unclear", confidence=0.3,
-                 explanation="", fix=Fix(), steps=(2,), occurrences=1, evidence={},
-                estimated_savings_us=0.0, savings_range_us=(0.0, 0.0), share=0.0, assumes=""),
+        _finding("host-gc-pause", 3, 0.021, "info", confidence=0.55, explanation="", fix=Fix(),
+                 steps=(2,), occurrences=1, evidence={}, assumes=""),
     ),
     leads=(
         _finding("host-python-overhead", 4, 0.048, "low", confidence=0.34, kind="opportunity",
@@ -208,7 +207,7 @@ EVIL = (
 )
 HOSTILE = replace(
     TYPICAL,
-    tool=Tool(EVIL, EVIL, EVIL, EVIL, {EVIL: EVIL}),
+    tool=Tool(EVIL, EVIL, EVIL, EVIL, EVIL, {EVIL: EVIL}),
     source=replace(
         TYPICAL.source,
         path=EVIL,

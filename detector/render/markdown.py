@@ -6,12 +6,10 @@ import re
 from collections.abc import Sequence
 from html import escape
 
-from detector.patterns import BY_ID
 from detector.render import ledger, wording
 from detector.render.clean import LONGEST_NAME, clean, clean_lines
 from detector.render.units import duration, percent, plural
 from detector.report import Finding, Report
-from detector.taxonomy import UNCLEAR
 
 _MARKS = re.compile(r"([\\`*_\[\]#|~])")
 _ADDRESS = re.compile(r"(?i)\b(https?|ftp|www|mailto)(?=[:.])")
@@ -80,10 +78,9 @@ def _table(findings: list[Finding]) -> list[str]:
     ]
     for number, f in enumerate(findings, 1):
         what = f"{_text(wording.title(f))} {_code(f.pattern)}"
-        severity = f"{_ICONS[f.severity]} {wording.grade(f)}"
+        severity = f"{_ICONS[f.severity]} {f.severity}"
         sure = f"{f.confidence:.2f}"
-        kind = "–" if f.pattern == UNCLEAR else f.kind
-        row = (str(number), severity, what, kind, wording.savings(f), sure)
+        row = (str(number), severity, what, f.kind, wording.savings(f), sure)
         rows.append(f"| {' | '.join(row)} |")
     return rows
 
@@ -106,8 +103,6 @@ def _details(report: Report, finding: Finding, number: int) -> list[str]:
         lines.append(f"- **why**: {_text(finding.explanation, 2000)}")
     if features := wording.top_features(finding):
         lines.append(f"- **top features**: {_text(features, 600)}")
-    if finding.pattern not in BY_ID and finding.candidates:
-        lines.append(f"- **perhaps**: {_text(wording.candidates(finding), 400)}")
     for row in wording.evidence(finding):
         beside = f" ({_text(row.beside)})" if row.beside else ""
         lines.append(f"- {_text(row.label)}: **{_text(row.value)}**{beside}")

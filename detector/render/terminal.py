@@ -10,7 +10,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from detector.patterns import BY_ID
 from detector.render import ledger, wording
 from detector.render.clean import clean, clean_lines
 from detector.render.units import duration, percent, plural, rounded
@@ -132,7 +131,7 @@ def _hanging(mark: str, text: str, style: str = "") -> RenderableType:
 def _finding(report: Report, finding: Finding, number: int) -> RenderableType:
     head = Text.assemble(
         (f"{number} ", "bold"),
-        (f" {wording.grade(finding).upper()} ", _COLOURS[finding.severity]),
+        (f" {finding.severity.upper()} ", _COLOURS[finding.severity]),
         " ",
         (wording.title(finding), "bold"),
         "  ",
@@ -159,8 +158,6 @@ def _lines(report: Report, finding: Finding) -> list[tuple[str, Text]]:
     rows += _labelled("where", [Text(wording.source_line(x)) for x in finding.fix.where[:4]])
     if finding.explanation:
         rows.append(("why", Text(clean(finding.explanation, 2000))))
-    if finding.pattern not in BY_ID and finding.candidates:
-        rows.append(("perhaps", Text(wording.candidates(finding))))
     if finding.fix.summary:
         rows.append(("change", Text(clean(finding.fix.summary, 1000))))
     rows += [("", Text(f"  {x}", style="green")) for x in clean_lines(finding.fix.code)]

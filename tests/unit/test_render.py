@@ -146,8 +146,7 @@ def test_a_range_is_shown_where_it_is_wider_than_a_tenth_of_the_savings(low, hig
 
 def test_the_verdict_says_how_much_the_findings_save_together():
     assert wording.verdict(TYPICAL) == (
-        "2 findings: estimated savings 112 ms of 413 ms (27 %); 1 more unclear; 2 leads; "
-        "32 of 38 patterns checked."
+        "3 findings: estimated savings 112 ms of 413 ms (27 %); 2 leads; 32 of 38 patterns checked."
     )
 
 
@@ -261,8 +260,7 @@ def test_the_terminal_says_what_where_when_and_what_to_change():
         "if step % 100 == 0: log(total.item())",
         "assumes   nobody needs the value now",
         "host waits in aten::item: 82.0 %  (baseline 1.0 %)",
-        "UNCLEAR",
-        "saves    not known",
+        "INFO",
         "Leads, less likely than not",
         "saves 19.8 ms (4.8 %), confidence 0.34, layers.py:95 forward",
         "Not explained by a finding",
@@ -300,7 +298,7 @@ def test_a_trace_that_cannot_be_analyzed_gets_the_reason_and_no_finding(render):
 def test_the_parts_of_a_report_come_in_order(render):
     text = render.render(TYPICAL)
     parts = [
-        "analyzed 413 ms", "2 findings", "here the analyzed time went", "GPU idle",
+        "analyzed 413 ms", "3 findings", "here the analyzed time went", "GPU idle",
         BY_ID["sync-scalar-readback"].title, BY_ID["memory-zero-grad-fill"].title,
         "Leads, less likely than not", "Not explained by a finding", "Not checked",
     ]  # fmt: skip
@@ -367,10 +365,11 @@ def test_sarif_points_at_source_lines_and_else_at_the_trace():
         "uri": TYPICAL.source.path,
         "index": 0,
     }
+    assert second["locations"][0]["physicalLocation"]["region"] == {"startLine": 1}
 
 
 def test_sarif_levels_follow_the_severity():
-    assert [r["level"] for r in run_of(TYPICAL)["results"]] == ["error", "warning", "none"]
+    assert [r["level"] for r in run_of(TYPICAL)["results"]] == ["error", "warning", "note"]
 
 
 def test_sarif_of_a_trace_that_cannot_be_analyzed_is_no_success():
@@ -397,8 +396,41 @@ def test_sarif_writes_paths_as_addresses(path, uri):
     assert sarif._uri(path) == uri
 
 
-def test_several_traces_are_runs_of_one_log():
-    assert len(json.loads(sarif.render_all([TYPICAL, CLEAN]))["runs"]) == 2
+def test_what_several_traces_show_is_one_result_of_one_run():
+    larger = replace(TYPICAL.findings[0], estimated_savings_us=1e6)
+    other = replace(TYPICAL, findings=(larger,), source=replace(TYPICAL.source, path="b.json"))
+    (run,) = json.loads(sarif.render_all([TYPICAL, other, CLEAN]))["runs"]
+    assert [r["occurrenceCount"] for r in run["results"]] == [2, 1, 1]
+    assert run["results"][0]["properties"]["traces"] == ["b.json", TYPICAL.source.path]
+    assert "In 2 traces." in run["results"][0]["message"]["text"]
+    assert len(run["artifacts"]) == len(run["invocations"]) == 3
+
+
+def test_what_names_a_run_and_a_result_knows_neither_time_nor_path():
+    later = replace(
+        TYPICAL,
+        source=replace(TYPICAL.source, path="tomorrow.json"),
+        findings=tuple(replace(f, start_us=f.start_us + 1e9) for f in TYPICAL.findings),
+    )
+    runs = run_of(TYPICAL), run_of(later)
+    assert runs[0]["automationDetails"] == runs[1]["automationDetails"]
+    prints = [[r["partialFingerprints"] for r in run["results"]] for run in runs]
+    assert prints[0] == prints[1]
+
+
+def test_every_result_has_a_line_and_every_rule_its_page():
+    run = run_of(TYPICAL)
+    for result in run["results"]:
+        for location in result["locations"]:
+            assert location["physicalLocation"]["region"]["startLine"] >= 1
+    for rule in run["tool"]["driver"]["rules"]:
+        assert BY_ID[rule["id"]].harmless in rule["help"]["markdown"]
+
+
+def test_a_rule_links_its_page_where_the_package_names_an_address(monkeypatch):
+    monkeypatch.setattr(sarif.addresses, "_pages", lambda: "https://docs.example/patterns/")
+    rules = run_of(TYPICAL)["tool"]["driver"]["rules"]
+    assert all(r["helpUri"] == f"https://docs.example/patterns/{r['id']}.md" for r in rules)
 
 
 # --- html --------------------------------------------------------------------------------------

@@ -29,7 +29,6 @@ from detector.report import (
     WindowScore,
     from_json,
     occurrences,
-    reaches,
     to_json,
 )
 from scripts import report_format
@@ -49,7 +48,7 @@ FINDING_NAMES = {
 }  # fmt: skip
 CONTRACT = {
     "schema": {}, "analyzable": {}, "why_not": {}, "record_instead": {},
-    "tool": {"version": {}, "flagger": {}, "judge": {}, "taxonomy": {}, "config": {}},
+    "tool": {"version": {}, "flagger": {}, "confidence": {}, "judge": {}, "taxonomy": {}, "config": {}},
     "source": {
         "path": {}, "sha256": {}, "bytes": {}, "events": {}, "kernels": {}, "devices": {},
         "rank": {}, "span_us": {}, "steps": {"name": {}, "start_us": {}, "end_us": {}},
@@ -207,21 +206,10 @@ def test_a_field_of_a_later_version_is_ignored():
     assert from_json('{"schema": 2, "colour": "blue"}') == Report()
 
 
-def test_a_finding_reaches_its_own_level_and_those_below():
-    report = Report(findings=(replace(FINDING, severity="medium"),))
-    assert [reaches(report, level) for level in LEVELS] == [True, True, True, False, False]
-    assert not reaches(Report(), "info")
-
-
 def test_occurrences_are_those_listed_or_the_span():
     listed = [{"start_us": 1, "end_us": 2.0}, {"start_us": "x"}, 7]
     assert occurrences(replace(FINDING, evidence={"occurrences": listed})) == ((1.0, 2.0),)
     assert occurrences(FINDING) == ((10.0, 20.0),)
-
-
-def test_a_report_that_cannot_be_analyzed_reaches_no_level():
-    lead = replace(FINDING, severity="critical")
-    assert not reaches(Report(analyzable=False, why_not="too short", leads=(lead,)), "info")
 
 
 def test_the_document_of_the_format_is_current():
