@@ -42,11 +42,11 @@ benchmark: $(DEV)  ## build the labelled benchmark into DATA and check it; BASES
 
 train: $(DEV)  ## train the models that ship, from DATA
 	$(BIN)/python -m detector.train experiment=flagger data=$(DATA) $(ARGS)
-	$(BIN)/python -m detector.train experiment=embedded_judge data=$(DATA) $(ARGS)
+	$(BIN)/python -m detector.train experiment=confidence data=$(DATA) $(ARGS)
 
 evaluate: $(DEV)  ## score the models on workloads held out of DATA
 	$(BIN)/python -m detector.evaluate experiment=flagger data=$(DATA) $(ARGS)
-	$(BIN)/python -m detector.evaluate experiment=embedded_judge data=$(DATA) $(ARGS)
+	$(BIN)/python -m detector.evaluate experiment=confidence data=$(DATA) $(ARGS)
 
 bench: $(DEV)  ## time and peak memory of a scan by stage; TRACE=path
 	$(BIN)/python scripts/bench_scan.py $(TRACE) $(ARGS)

@@ -45,8 +45,8 @@ from dataset.units import OWN as OWN_LICENCE
 from dataset.units import Injected, LeftOut
 from detector.errors import DetectorError
 from detector.features import COLUMNS
-from detector.lab.experiments import table
 from detector.lab.metrics import Estimate, auc, by_cluster
+from detector.lab.tables import table
 from detector.output import complain
 
 if TYPE_CHECKING:

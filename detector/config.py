@@ -190,7 +190,7 @@ def groups(config_dir: Path = CONF_DIR) -> dict[str, tuple[str, ...]]:
 @contextmanager
 def _hydra(name: str) -> Iterator[None]:
     """Hydra's errors, as one line."""
-    import yaml  # type: ignore[import-untyped]
+    import yaml
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 

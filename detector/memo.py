@@ -18,8 +18,7 @@ T = TypeVar("T")
 def memoized(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
     """A method that is computed once for the same arguments, which have to be hashable."""
 
-    @functools.wraps(method)
-    def look(self: S, *args: P.args, **kwargs: P.kwargs) -> T:
+    def look(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         known: dict[Any, T] = self.__dict__.setdefault(key, {})
         given = (args, *kwargs.items())
         if given not in known:
@@ -27,4 +26,5 @@ def memoized(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, 
         return known[given]
 
     key = f"memoized {method.__name__}"
+    functools.update_wrapper(look, method)
     return look

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from detector import __version__, features, guards, ledger
+from detector import __version__, features, guards, heap, ledger
 from detector.activity import Activity
 from detector.analysis import Analysis, analyze
 from detector.candidates import Candidates
@@ -53,9 +53,11 @@ def detect(
 ) -> Report:
     """Analyze one trace. Raises what the judge's backend cannot turn into a warning."""
     analysis = analyze(trace)
+    heap.trim()
     judged, found = analysis.judged, analysis.candidates.found
     windows = windower(judged)
     matrix = features.extract(analysis, windows)
+    heap.trim()
     scores = flagger.score(matrix)
     learnt = confidence.score(candidate.matrix(analysis)).tolist()
     own = places_of(found, learnt, judged, windows, scores)

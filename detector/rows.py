@@ -143,7 +143,8 @@ def casts(activity: Activity) -> Int64:
     moved = activity.op_copy_direction >= 0
     around = trace.parent[np.flatnonzero(moved)]
     moved[around[around >= 0]] = True
-    return rows[~moved[rows]]
+    found: Int64 = rows[~moved[rows]]
+    return found
 
 
 def norm_after_bias(activity: Activity) -> Int64:

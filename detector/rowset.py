@@ -19,7 +19,8 @@ def distinct(rows: npt.ArrayLike) -> Int64:
     if rises.all():
         return given
     merged = np.sort(given, kind="stable")  # fast where a few ascending runs were joined
-    return merged[np.append(True, merged[1:] != merged[:-1])]
+    found: Int64 = merged[np.append(True, merged[1:] != merged[:-1])]
+    return found
 
 
 def union(*sets: npt.ArrayLike) -> Int64:

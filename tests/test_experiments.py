@@ -18,7 +18,7 @@ from dataset.simulate import WORKLOADS
 from detector.config import compose
 from detector.flagger.lightgbm import LightGBMFlagger
 from detector.judge.embedded import EmbeddedJudge
-from detector.lab.experiments import table
+from detector.lab.tables import table
 from detector.report import from_json
 
 pytest.importorskip("torch", reason="training needs the train extra")

@@ -22,10 +22,10 @@ from detector.errors import DetectorError
 from detector.features.candidate import COLUMNS
 from detector.flagger import Float32, calibration
 from detector.flagger.confidence import KINDS, Float64, calibrated, kind_of
-from detector.lab.experiments.tables import table
 from detector.lab.scoring import Prediction, Truth, read_truths
 from detector.lab.scoring.judged import kind_of as kind_of_finding
 from detector.lab.scoring.truth import EVERYTHING
+from detector.lab.tables import table
 
 if TYPE_CHECKING:
     pass
@@ -89,9 +89,16 @@ class Candidates:
 
     def at(self, rows: Bools) -> Candidates:
         """Those chosen."""
-        arrays = (self.matrix, self.trace, self.origin, self.program, self.kind, self.share)
-        found = [f for f, chosen in zip(self.finding, rows.tolist(), strict=True) if chosen]
-        return Candidates(*(a[rows] for a in arrays), self.own[rows], tuple(found))
+        return Candidates(
+            self.matrix[rows],
+            self.trace[rows],
+            self.origin[rows],
+            self.program[rows],
+            self.kind[rows],
+            self.share[rows],
+            self.own[rows],
+            tuple(f for f, chosen in zip(self.finding, rows.tolist(), strict=True) if chosen),
+        )
 
 
 # -- reading ---------------------------------------------------------------------------------------

@@ -81,24 +81,26 @@ class Ledger:
         else the innermost events; kernels by kind."""
         p = self.pieces
         chosen = (p.cause == CODE[cause]) & (p.row >= 0)
-        row, ns = p.row[chosen], (p.end - p.start)[chosen]
-        rows, which = np.unique(row, return_inverse=True)
-        if not len(rows):
+        if not chosen.any():
             return ()
-        spent = np.bincount(which, ns, len(rows)).astype(np.int64)
-        labels = self._labels(rows)
-        by_label: dict[str, int] = {}
-        for label, time in zip(labels, spent.tolist(), strict=True):
-            by_label[label] = by_label.get(label, 0) + time
-        heaviest = sorted(by_label.items(), key=lambda item: -item[1])[:most]
-        return tuple(place(label[:LONGEST_NAME], time) for label, time in heaviest)
+        spent = np.bincount(p.row[chosen], (p.end - p.start)[chosen])
+        rows = np.flatnonzero(spent)
+        label = self._labels(rows)
+        time = np.bincount(label, spent[rows]).astype(np.int64)
+        first = np.full(len(time), len(rows))
+        first[label[::-1]] = np.arange(len(rows))[::-1]
+        heaviest = np.lexsort((first, -time))[:most]
+        names = self.signals.trace.names
+        return tuple(
+            place(names[i][:LONGEST_NAME], int(time[i])) for i in heaviest.tolist() if time[i]
+        )
 
-    def _labels(self, rows: Int64) -> list[str]:
+    def _labels(self, rows: Int64) -> Int64:
+        """By row, the index of the name that stands for it."""
         s, trace = self.signals, self.signals.trace
         on_device = np.isin(trace.cat[rows], _DEVICE)
         frame = climb(trace, np.where(on_device, trace.launch[rows], rows), s.frame_owner, OWN)
-        labelled = np.where(frame >= 0, frame, rows)
-        return [trace.names[i] for i in trace.name[labelled].tolist()]
+        return trace.name[np.where(frame >= 0, frame, rows)].astype(np.int64)
 
 
 def build(signals: Signals, start: int, end: int) -> Ledger:

@@ -1,6 +1,6 @@
 /* The inner loops of a replay, over flat arrays: the order of events on each host thread, an order
-   in which every node comes after all that it waits for, the time of every node, and shorter own
-   times.
+   in which every node comes after all that it waits for, the time of every node, shorter own times,
+   and events that go.
 
    detector/replay/solve.py has the same in Python and says what they compute; a property test
    compares them. Indices are checked before the lock is given up, so that no array can make these
@@ -309,6 +309,56 @@ static PyObject *cap(PyObject *module, PyObject *const *args, Py_ssize_t given) 
     Py_RETURN_NONE;
 }
 
+/* -- events that go ------------------------------------------------------------------------------ */
+
+enum { FIRST, LAST, NODES, GONE, GAPS, MUTES, KINDS };
+
+/* Marks all nodes of the ranges; then those alone whose event reaches out of them; then takes out
+   what stays marked. */
+static void remove_events(const Arrays *a) {
+    const int32_t *first = a->b[FIRST].buf, *last = a->b[LAST].buf, *nodes = a->b[NODES].buf;
+    uint8_t *gone = a->b[GONE].buf, *mute = a->b[MUTES].buf;
+    const uint8_t kinds = *(const uint8_t *)a->b[KINDS].buf;
+    int64_t *gap = a->b[GAPS].buf;
+    Py_ssize_t count = size(a, FIRST);
+    for (Py_ssize_t k = 0; k < count; k++)
+        for (int32_t i = first[k]; i <= last[k]; i++) gone[nodes[i]] = 1;
+    for (Py_ssize_t k = 0; k < count; k++)
+        for (int32_t i = first[k]; i <= last[k]; i++)
+            if (!gone[nodes[i] ^ 1]) gone[nodes[i]] = 2;
+    for (Py_ssize_t k = 0; k < count; k++)
+        for (int32_t i = first[k]; i <= last[k]; i++) {
+            int32_t node = nodes[i];
+            if (gone[node] == 2) {
+                gone[node] = 0;
+            } else {
+                gap[node] = 0;
+                mute[node] |= kinds;
+            }
+        }
+}
+
+static PyObject *take_out(PyObject *module, PyObject *const *args, Py_ssize_t given) {
+    (void)module;
+    Arrays a;
+    if (!take(&a, args, given, "iiiBLBb")) {
+        release(&a);
+        return NULL;
+    }
+    Py_ssize_t all = size(&a, GONE), places = size(&a, NODES);
+    int good = all % 2 == 0 && size(&a, GAPS) == all && size(&a, MUTES) == all &&
+               size(&a, KINDS) == 1 && size(&a, LAST) == size(&a, FIRST) &&
+               within(a.b[FIRST].buf, size(&a, FIRST), 0, places) &&
+               within(a.b[LAST].buf, size(&a, LAST), 0, places) &&
+               within(a.b[NODES].buf, places, 0, all);
+    if (!good) return refuse(&a);
+    Py_BEGIN_ALLOW_THREADS
+    remove_events(&a);
+    Py_END_ALLOW_THREADS
+    release(&a);
+    Py_RETURN_NONE;
+}
+
 /* -- the module ---------------------------------------------------------------------------------- */
 
 #define FAST(f) (PyCFunction)(void (*)(void)) f
@@ -323,6 +373,8 @@ static PyMethodDef methods[] = {
      "time."},
     {"cap", FAST(cap), METH_FASTCALL,
      "cap(rows, most, ptr, nodes, gap): changes gap, the parts of each row to so much together."},
+    {"take_out", FAST(take_out), METH_FASTCALL,
+     "take_out(first, last, nodes, gone, gap, mute, kinds): changes gone, gap and mute."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -44,3 +44,13 @@ def cap(
     gap: _Array,
     /,
 ) -> None: ...
+def take_out(
+    first: _Array,
+    last: _Array,
+    nodes: _Array,
+    gone: _Array,
+    gap: _Array,
+    mute: _Array,
+    kinds: _Array,
+    /,
+) -> None: ...

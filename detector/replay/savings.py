@@ -19,7 +19,7 @@ import numpy as np
 
 from detector.replay.edits import Times
 from detector.replay.repair import Repair
-from detector.replay.solve import Stuck, UInt8, cap, times
+from detector.replay.solve import Stuck, UInt8, cap, take_out, times
 from detector.replay.waits import OWN_NS
 from detector.rowset import distinct, union
 from detector.trace import Bool, Cat, Int32, Int64
@@ -233,17 +233,10 @@ class Savings:
         first, reach = first[order], np.maximum.accumulate(last[order])
         outer = np.append(True, first[1:] > reach[:-1])
         until = reach[np.append(outer[1:], True)]
-        inside = self.nodes[_covered(first[outer], until + 1, len(self.nodes))]
-        gone[inside] = True
-        whole = gone[inside ^ 1]
-        if not whole.all():
-            gone[inside[~whole]] = False  # halves of events that reach out of it
-            inside = inside[whole]
         lead = 2 * repair.remove[order[outer]]
         left = self._left(lead, until, gap)
-        gap[inside] = 0
+        take_out(first[outer], until, self.nodes, gone, gap, mute, WAIT | SERVED)
         gap[lead] = left
-        mute[inside] |= WAIT | SERVED
         return gone
 
     def _left(self, lead: Int64, last: Int64, gap: Int64) -> Int64:
@@ -313,12 +306,3 @@ def _check(rows: Int64, kind: Bool, wanted: str) -> None:
     right = kind[rows]
     if not right.all():
         raise Stuck(f"row {rows[~right][0]} is no {wanted}")
-
-
-def _covered(first: Int32, last: Int32, count: int) -> Bool:
-    """Of ``count`` places those from each ``first`` to below its ``last``; no two overlap."""
-    edge = np.zeros(count + 1, np.int8)
-    edge[first] = 1
-    edge[last] -= 1
-    inside: Bool = np.cumsum(edge[:-1], dtype=np.int8).view(np.bool_)
-    return inside

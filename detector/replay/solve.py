@@ -2,8 +2,9 @@
 
 Loops over flat arrays, in C where that was built and in Python elsewhere, with the same results:
 `sequences` puts the begins and ends of host events in order, `arrange` finds an order in which each
-node comes after all it waits for, `times` computes, `cap` makes own times shorter. Node ``2 r`` is
-the begin of row ``r`` and ``2 r + 1`` its end; device work is the one node ``2 r``.
+node comes after all it waits for, `times` computes, `cap` makes own times shorter, `take_out` takes
+events out. Node ``2 r`` is the begin of row ``r`` and ``2 r + 1`` its end; device work is the one
+node ``2 r``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from types import ModuleType
 import numpy as np
 import numpy.typing as npt
 
-from detector.trace import Int32, Int64
+from detector.trace import Bool, Int32, Int64
 
 LOOPS: ModuleType | None  # the compiled ones; without them those of this module serve
 try:
@@ -212,3 +213,22 @@ def cap(rows: Int64, most: Int64, ptr: Int32, nodes: Int32, gap: Int64) -> None:
         now = int(gap[mine].sum())
         if now > limit:
             gap[mine] = (gap[mine].astype(float) * limit / now).astype(np.int64)
+
+
+def take_out(
+    first: Int32, last: Int32, nodes: Int32, gone: Bool, gap: Int64, mute: UInt8, kinds: int
+) -> None:
+    """Takes out the events of which both nodes lie in ``nodes[first : last + 1]`` of one of these
+    ranges, which do not overlap: they are ``gone``, have no ``gap`` and do not wait for ``kinds``.
+    """
+    if LOOPS is not None:
+        bits = np.array([kinds], np.uint8)
+        LOOPS.take_out(first, last, nodes, gone.view(np.uint8), gap, mute, bits)
+        return
+    pairs = zip(first.tolist(), last.tolist(), strict=True)
+    inside = np.concatenate([nodes[:0], *(nodes[a : b + 1] for a, b in pairs)])
+    gone[inside] = True
+    whole = gone[inside ^ 1]
+    gone[inside[~whole]] = False  # halves of events that reach out of it
+    gap[inside[whole]] = 0
+    mute[inside[whole]] |= kinds

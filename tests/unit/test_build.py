@@ -20,7 +20,7 @@ from dataset.units import Recorded, Simulated
 from detector.config import compose, groups
 from detector.errors import DetectorError
 from detector.features import COLUMNS
-from detector.lab.experiments import table
+from detector.lab.tables import table
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = ROOT / "dataset" / "recorded"

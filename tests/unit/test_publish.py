@@ -17,7 +17,7 @@ from dataset.publish import TABLES, Row, publish
 from dataset.splits import MAIN, PARTS, SCHEMES
 from detector.features import COLUMNS
 from detector.judge import dense
-from detector.lab.experiments import table
+from detector.lab.tables import table
 from detector.patterns import CLASSES, IDS
 from detector.taxonomy import NONE
 

@@ -20,9 +20,9 @@ from detector.flagger import calibration, training
 from detector.flagger.lightgbm import HEADS, LightGBMFlagger
 from detector.judge import dense
 from detector.lab.experiments import FlaggerExperiment, JudgeExperiment, table
-from detector.lab.experiments.tables import clusters
 from detector.lab.importance import importance
 from detector.lab.metrics import auc
+from detector.lab.tables import clusters
 from detector.lab.training import (
     Training,
     fit,

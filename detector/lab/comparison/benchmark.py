@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from detector.errors import DetectorError
 from detector.lab.comparison.labelled import Labelled
-from detector.lab.experiments.tables import table
 from detector.lab.scoring.truth import EVERYTHING
+from detector.lab.tables import table
 
 if TYPE_CHECKING:
     import pandas as pd

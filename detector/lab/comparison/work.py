@@ -25,8 +25,8 @@ from detector.lab.comparison.product import Recipe
 from detector.lab.comparison.strangers import Part
 from detector.lab.comparison.thresholds import flags
 from detector.lab.comparison.tuning import Tuned, tune
-from detector.lab.experiments.tables import PARTS, table
 from detector.lab.metrics import Estimate
+from detector.lab.tables import PARTS, table
 
 LOG: Final = logging.getLogger(__name__)
 KNOWN: Final = 0.2  # share of the real traces that in-distribution figures are measured on

@@ -5,18 +5,14 @@ that ships; ``evaluate`` trains anew without the workloads it then measures on. 
 lines to print; as an ``Outcome`` these carry what the run's record keeps.
 """
 
+from detector.lab.experiments.confidence import ConfidenceExperiment
 from detector.lab.experiments.flagger import FlaggerExperiment
-from detector.lab.experiments.judge import JudgeExperiment
 from detector.lab.experiments.record import Outcome
 from detector.lab.experiments.sweep import SweepExperiment
-from detector.lab.experiments.tables import PARTS, provenance, table
 
 __all__ = [
-    "PARTS",
+    "ConfidenceExperiment",
     "FlaggerExperiment",
-    "JudgeExperiment",
     "Outcome",
     "SweepExperiment",
-    "provenance",
-    "table",
 ]

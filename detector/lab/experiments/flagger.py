@@ -14,12 +14,12 @@ import numpy as np
 from detector.flagger import lightgbm as shipped
 from detector.flagger.rules import RuleFlagger
 from detector.lab import training
-from detector.lab.experiments.record import Outcome
+from detector.lab.experiments.record import Outcome, written
 from detector.lab.experiments.record import curves as points
-from detector.lab.experiments.tables import clusters, provenance, table, written
 from detector.lab.importance import importance
 from detector.lab.leak import identity, within_trace
 from detector.lab.metrics import Estimate, auc, average_precision, by_cluster
+from detector.lab.tables import clusters, provenance, table
 from detector.lab.training import INSIDE, SIDES, Training, is_clear, is_known, matrix
 from detector.taxonomy import NONE
 

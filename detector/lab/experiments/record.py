@@ -57,6 +57,15 @@ def plain(figures: Mapping[str, Estimate]) -> dict[str, dict[str, float | None]]
     }
 
 
+def written(file: Path, results: dict[str, Estimate]) -> Outcome:
+    """Figures as JSON (undefined ones as null), and as lines to print."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(plain(results), indent=1) + "\n")
+    width = max(map(len, results))
+    lines = [f"{name:<{width}}  {value}" for name, value in results.items()]
+    return Outcome([*lines, f"-> {file}"], metrics=results)
+
+
 def write(folder: Path, name: str, outcome: list[str], about: Mapping[str, Any]) -> Path:
     """Write ``NAME.run.json``; returns it. ``about``: what the caller knows of the run."""
     if not isinstance(outcome, Outcome):

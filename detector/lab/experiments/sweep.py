@@ -20,8 +20,8 @@ from detector.errors import ConfigError
 from detector.features import COLUMNS, FEATURES
 from detector.lab import training
 from detector.lab.experiments.record import Outcome, plain
-from detector.lab.experiments.tables import clusters, table
 from detector.lab.metrics import Estimate, auc, by_cluster
+from detector.lab.tables import clusters, table
 from detector.lab.training import INSIDE, SIDES, Training, is_clear, matrix
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import numpy as np
 
 from detector.errors import DetectorError
 from detector.intervals import EMPTY, Intervals
-from detector.lab.experiments import table
+from detector.lab.tables import table
 from detector.patterns import BY_ID
 from detector.trace import NS_PER_US
 

@@ -1,4 +1,4 @@
-"""Tables of a built benchmark, and what is written down of an experiment on them."""
+"""Tables of a built benchmark, as frames."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ import numpy.typing as npt
 
 from detector import __version__
 from detector.errors import DetectorError
-from detector.lab.experiments.record import Outcome, plain
-from detector.lab.metrics import Estimate
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,12 +77,3 @@ def provenance(data: Path, frame: pd.DataFrame) -> dict[str, Any]:
         "traces_by_origin": {k: int(v) for k, v in traces["origin"].value_counts().items()},
         "rows": len(frame),
     }
-
-
-def written(file: Path, results: dict[str, Estimate]) -> Outcome:
-    """Figures as JSON (undefined ones as null), and as lines to print."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(plain(results), indent=1) + "\n")
-    width = max(map(len, results))
-    lines = [f"{name:<{width}}  {value}" for name, value in results.items()]
-    return Outcome([*lines, f"-> {file}"], metrics=results)
