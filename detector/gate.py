@@ -1,4 +1,4 @@
-"""What fails a build: the patterns that count, what was known before, and from which severity on."""
+"""What fails a build: which patterns count, what was known before, and from which severity on."""
 
 from __future__ import annotations
 
@@ -88,9 +88,8 @@ def read_baseline(path: Path) -> tuple[Finding, ...]:
     """
     try:
         read = json.loads(path.read_text("utf-8"))
-        reports = [
-            from_json(json.dumps(one)) for one in (read if isinstance(read, list) else [read])
-        ]
+        several = read if isinstance(read, list) else [read]
+        reports = [from_json(json.dumps(one)) for one in several]
     except (ValueError, DetectorError) as error:
         raise ConfigError(f"{path}: no report to compare with: {error}") from error
     return tuple(f for report in reports for f in (*report.findings, *report.leads))

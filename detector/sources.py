@@ -42,9 +42,9 @@ def _from(root: Path, path: str) -> str:
     """A path inside ``root`` from there; of any other the name alone: reports travel."""
     if path.startswith("<"):
         return path  # standard input
-    whole = Path(os.path.abspath(path))
-    if whole.is_relative_to(root):
-        return whole.relative_to(root).as_posix()
+    whole = Path(path).resolve()
+    if whole.is_relative_to(root.resolve()):
+        return whole.relative_to(root.resolve()).as_posix()
     return whole.name
 
 

@@ -48,7 +48,8 @@ FINDING_NAMES = {
 }  # fmt: skip
 CONTRACT = {
     "schema": {}, "analyzable": {}, "why_not": {}, "record_instead": {},
-    "tool": {"version": {}, "flagger": {}, "confidence": {}, "judge": {}, "taxonomy": {}, "config": {}},
+    "tool": {"version": {}, "flagger": {}, "confidence": {}, "judge": {}, "taxonomy": {},
+             "config": {}},
     "source": {
         "path": {}, "sha256": {}, "bytes": {}, "events": {}, "kernels": {}, "devices": {},
         "rank": {}, "span_us": {}, "steps": {"name": {}, "start_us": {}, "end_us": {}},
