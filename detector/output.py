@@ -59,7 +59,7 @@ class Output:
         if self.several:
             self._close_several()
         if self.folder is not None and self.reports:
-            _say(_written(self.folder, self.several))
+            say(_written(self.folder, self.several))
 
     def _close_several(self) -> None:
         if self.form.many is not None:
@@ -71,9 +71,9 @@ class Output:
             view = self.view
             emit("\n" + terminal.summary(rows, width=view.width, colour=view.colour), False)
         if self.folder is not None:
-            _write(self.folder / "summary.json", self._summary())
+            write(self.folder / "summary.json", self._summary())
             if (form := BY_NAME["sarif"]).many is not None and form.file is not None:
-                _write(self.folder / form.file, form.many(self.reports, self.view).encode())
+                write(self.folder / form.file, form.many(self.reports, self.view).encode())
 
     @property
     def reports(self) -> list[Report]:
@@ -93,9 +93,9 @@ class Output:
         if found:
             new = " that the baseline lacks" if gate.known else ""
             count = plural(len(found), "finding")
-            _say(f"failed: {count} at or above {gate.level}{new} (--fail-on {gate.level})")
+            say(f"failed: {count} at or above {gate.level}{new} (--fail-on {gate.level})")
         for label, finding in found:
-            _say(f"  {wording.one_line(finding)}" + (f"  [{label}]" if self.several else ""))
+            say(f"  {wording.one_line(finding)}" + (f"  [{label}]" if self.several else ""))
         return bool(found)
 
     def complain_unanalyzable(self) -> bool:
@@ -154,7 +154,7 @@ def _write_all(folder: Path, report: Report, trace: Path | None) -> None:
         raise TraceError(f"{trace}: --out would write over the trace itself")
     for name, form in files.items():
         view = View(root=Path.cwd())
-        _write(folder / name, form.one(report, view).encode("utf-8", "replace"))
+        write(folder / name, form.one(report, view).encode("utf-8", "replace"))
     if trace is not None:
         with trace.open("rb") as source, _replacing(folder / ANNOTATED) as target:
             overlay.annotate(report, source, target)
@@ -169,7 +169,7 @@ def _written(folder: Path, several: bool) -> str:
     )
 
 
-def _write(path: Path, content: bytes) -> None:
+def write(path: Path, content: bytes) -> None:
     with _replacing(path) as file:
         file.write(content)
 
@@ -233,11 +233,11 @@ def exit_on_error(*more: type[Exception]) -> Iterator[None]:
 
 
 def complain(error: Exception, label: str = "") -> int:
-    _say(f"error: {_message(error, label)}")
+    say(f"error: {_message(error, label)}")
     return 2
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
     """A line for the person at the terminal; results alone go to standard output."""
     encoding = sys.stderr.encoding or "utf-8"
     if codecs.lookup(encoding).name != "utf-8":

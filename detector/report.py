@@ -80,6 +80,18 @@ class CoverageInfo:
 
 
 @dataclass(frozen=True)
+class ProgramOp:
+    """A matrix product, convolution or embedding of the program: no repair changes these."""
+
+    name: str
+    """Name of the op."""
+    shapes: str
+    """Shapes of its inputs as the trace gives them; empty where they were not recorded."""
+    calls: float
+    """Calls in a step; in all analyzed time where there are no steps."""
+
+
+@dataclass(frozen=True)
 class SourceInfo:
     """The trace that was read."""
 
@@ -101,6 +113,8 @@ class SourceInfo:
     """First and last instant of the trace."""
     steps: tuple[StepInfo, ...] = ()
     """The steps of the analyzed time, without warm-up."""
+    program: tuple[ProgramOp, ...] = ()
+    """What the program computes, the most frequent first: two traces compare where this agrees."""
     coverage: CoverageInfo = field(default_factory=CoverageInfo)
     """What could be read of the file."""
 
@@ -159,6 +173,8 @@ class LedgerRow:
     """The same over the analyzed time."""
     where: tuple[LedgerPlace, ...] = ()
     """Where it goes, most time first."""
+    by_step_us: tuple[float, ...] = ()
+    """Time of the cause in each of ``source.steps``; empty without steps."""
 
 
 @dataclass(frozen=True)
@@ -242,6 +258,8 @@ class Finding:
     """By counterfactual: how much shorter the replayed trace is without the pattern."""
     savings_range_us: tuple[float, float] = (0.0, 0.0)
     """What is saved with all other findings repaired, and what is saved alone."""
+    by_step_us: tuple[float, ...] = ()
+    """What each of ``source.steps`` gains alone; empty without steps."""
     share: float = 0.0
     """Estimated savings over the analyzed time."""
     assumes: str = ""

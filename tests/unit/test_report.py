@@ -20,6 +20,7 @@ from detector.report import (
     LedgerPlace,
     LedgerRow,
     NotChecked,
+    ProgramOp,
     Report,
     SourceInfo,
     SourceLine,
@@ -36,13 +37,13 @@ from scripts import report_format
 # The contract's names and nesting, in their order.
 LEDGER = {
     "cause": {}, "label": {}, "group": {}, "us": {}, "share": {},
-    "where": {"function": {}, "file": {}, "line": {}, "us": {}},
+    "where": {"function": {}, "file": {}, "line": {}, "us": {}}, "by_step_us": {},
 }  # fmt: skip
 FINDING_NAMES = {
     "id": {}, "pattern": {}, "side": {}, "start_us": {}, "end_us": {}, "steps": {},
     "score": {}, "confidence": {}, "severity": {}, "kind": {}, "estimated_savings_us": {},
-    "savings_range_us": {}, "share": {}, "assumes": {}, "occurrences": {}, "evidence": {},
-    "explanation": {},
+    "savings_range_us": {}, "by_step_us": {}, "share": {}, "assumes": {}, "occurrences": {},
+    "evidence": {}, "explanation": {},
     "fix": {"summary": {}, "code": {}, "where": {"file": {}, "line": {}, "function": {}}},
     "candidates": {"pattern": {}, "probability": {}},
 }  # fmt: skip
@@ -53,6 +54,7 @@ CONTRACT = {
     "source": {
         "path": {}, "sha256": {}, "bytes": {}, "events": {}, "kernels": {}, "devices": {},
         "rank": {}, "span_us": {}, "steps": {"name": {}, "start_us": {}, "end_us": {}},
+        "program": {"name": {}, "shapes": {}, "calls": {}},
         "coverage": {"read_fraction": {}, "repaired": {}, "dropped": {},
                      "kernels_with_launch": {}, "kernels_with_op": {}},
     },
@@ -79,7 +81,8 @@ FINDING = Finding(
 )
 CAUSE = LedgerRow("loader", "host: data loader", "host", 1.0, 1.0, (LedgerPlace("f", "a.py", 1),))
 FULL = Report(
-    source=SourceInfo("a.json", steps=(StepInfo("ProfilerStep#2", 0.0, 1.0),)),
+    source=SourceInfo("a.json", steps=(StepInfo("ProfilerStep#2", 0.0, 1.0),),
+                      program=(ProgramOp("aten::mm", "[[2, 2], [2, 2]]", 1.0),)),
     ledger=(CAUSE,),
     unexplained=(CAUSE,),
     leads=(FINDING,),
