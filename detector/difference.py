@@ -28,7 +28,7 @@ LEVEL: Final = 0.95
 FEWEST: Final = 3  # steps: fewer say nothing of how much a step varies
 SAME_PROGRAM: Final = 0.5  # of the heavy ops' calls in a step: less is another program
 LEAST_CHANGE: Final = 0.2  # of a finding's savings: less is no better and no worse
-CLEAR: Final = 1.25  # times the least share that is reported: nearer to it, chance decides
+CLEAR: Final = 1.1  # times the least share that is reported: nearer to it, chance decides
 
 Status = Literal["gone", "new", "better", "worse", "same", "unsure"]
 ORDER: Final[tuple[Status, ...]] = ("gone", "new", "worse", "better", "same", "unsure")
@@ -194,8 +194,10 @@ def _other_program(a: Sequence[ProgramOp], b: Sequence[ProgramOp]) -> tuple[str,
     if all(kinds) and shared < SAME_PROGRAM:
         # of the trace with fewer kinds: where shapes change with every step, one has many more
         alike = shared
-        return (f"the shapes differ, as with another batch size or model: {alike:.0%} of the "
-                "matrix products and convolutions of a step have the same input shapes",)  # fmt: skip
+        return (
+            f"the shapes differ, as with another batch size or model: {alike:.0%} of the matrix "
+            "products and convolutions of a step have the same input shapes",
+        )
     return ()
 
 
@@ -334,19 +336,17 @@ def _status(
         if old in before.leads and savings.before <= savings.after / 2:
             return "new"
         return "better" if savings.by < 0 else "worse"
+    longest = max(float(_step_lengths(report).mean()) for report in (before, after))
     if old is not None:
-        return "gone" if _is_clear(old, after, savings.before) else "unsure"
+        return "gone" if _is_clear(old, after, savings.before / longest) else "unsure"
     assert new is not None
-    return "new" if _is_clear(new, before, savings.after) else "unsure"
+    return "new" if _is_clear(new, before, savings.after / longest) else "unsure"
 
 
-def _is_clear(finding: Finding, other: Report, amount: float) -> bool:
-    """Whether a finding that the other scan lacks is a change, not one that is now a little below
-    what is reported, or that nobody looked for."""
+def _is_clear(finding: Finding, other: Report, share: float) -> bool:
+    """Whether a finding of this share of a step, that the other scan lacks, is a change: not a
+    little below what is reported there, and looked for."""
     pattern = BY_ID.get(finding.pattern)
     if finding.pattern in {row.pattern for row in other.not_checked}:
         return False
-    if pattern is None:
-        return True
-    least = LEAST_SHARE[pattern.kind] * float(_step_lengths(other).mean())
-    return amount >= CLEAR * least
+    return pattern is None or share >= CLEAR * LEAST_SHARE[pattern.kind]

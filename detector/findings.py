@@ -129,8 +129,9 @@ def findings_of(
 ) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
     """Findings and leads, the largest savings first.
 
-    ``names``: by pattern the id; ``confidence``: of each candidate; ``own``: by pattern the case of a candidate's own place;
-    ``flagged``: those of the flagger's regions; ``in_words``: a feature's column for a reader.
+    ``names``: by pattern the id; ``confidence``: of each candidate; ``own``: by pattern the case of
+    a candidate's own place; ``flagged``: those of the flagger's regions; ``in_words``: a feature's
+    column for a reader.
     """
     pairs = sorted(zip(found, confidence, strict=True), key=lambda pair: -pair[0].best_ns)
     made = [

@@ -83,8 +83,8 @@ def _heaviest(s: Signals, rows: Int64, ns: Int64) -> str:
     """The name with most time among these rows; of equal ones the first by alphabet."""
     names, which = np.unique(s.trace.name[rows[rows >= 0]], return_inverse=True)
     time = np.bincount(which, ns[rows >= 0])
-    texts = [s.trace.names[i] for i in names.tolist()]
-    return min(zip((-time).tolist(), texts, strict=True))[1]
+    ranked = sorted(zip((-time).tolist(), (s.trace.names[i] for i in names.tolist()), strict=True))
+    return str(ranked[0][1])
 
 
 def _frame(name: str) -> str:

@@ -42,7 +42,7 @@ class Output:
         name = ""
         if self.folder is not None:
             name = self._free_name(target) if self.several else ""
-            _write_all(self.folder / name, report, file)
+            write_all(self.folder / name, report, file)
         self.results.append((target, report, name))
         if self.form.many is None or not self.several:
             between = "\n" if len(self.reports) > 1 else ""
@@ -142,7 +142,7 @@ class Output:
         return (json.dumps(rows, indent=2, allow_nan=False) + "\n").encode()
 
 
-def _write_all(folder: Path, report: Report, trace: Path | None) -> None:
+def write_all(folder: Path, report: Report, trace: Path | None) -> None:
     """The files of --out for one trace."""
     from detector.render import overlay
 

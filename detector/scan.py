@@ -134,11 +134,20 @@ def _parser() -> argparse.ArgumentParser:
         help="exit with 1 when a finding is at least this severe: it saves 1 (info), 3, 5, 10 or "
         "20 %% (critical) of the analyzed time",
     )
-    patterns = {"action": "append", "default": [], "metavar": "PATTERN,…"}
     parser.add_argument(
-        "--select", **patterns, help="report these patterns or families (input, sync, …) alone"
+        "--select",
+        action="append",
+        default=[],
+        metavar="PATTERN,…",
+        help="report these patterns or families (input, sync, …) alone",
     )
-    parser.add_argument("--ignore", **patterns, help="leave these patterns or families out")
+    parser.add_argument(
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="PATTERN,…",
+        help="leave these patterns or families out",
+    )
     parser.add_argument(
         "--baseline",
         type=Path,

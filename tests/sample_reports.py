@@ -78,7 +78,7 @@ TYPICAL = Report(
             )
             for i in range(4)
         ),
-        CoverageInfo(0.998, {"number that is not finite": 3}, {}, 0.97, 0.9),
+        coverage=CoverageInfo(0.998, {"number that is not finite": 3}, {}, 0.97, 0.9),
     ),
     summary=Summary(4 * STEP, 560_100.0, 0.612, 0.041, 0.012, 0.388, 0.27 * 4 * STEP),
     ledger=(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 from typing import Final
@@ -254,7 +255,7 @@ def _body(d: Difference) -> str:
     return "\n".join([*lines, "</main>"])
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
     body = "".join(
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows

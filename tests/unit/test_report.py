@@ -81,8 +81,11 @@ FINDING = Finding(
 )
 CAUSE = LedgerRow("loader", "host: data loader", "host", 1.0, 1.0, (LedgerPlace("f", "a.py", 1),))
 FULL = Report(
-    source=SourceInfo("a.json", steps=(StepInfo("ProfilerStep#2", 0.0, 1.0),),
-                      program=(ProgramOp("aten::mm", "[[2, 2], [2, 2]]", 1.0),)),
+    source=SourceInfo(
+        "a.json",
+        steps=(StepInfo("ProfilerStep#2", 0.0, 1.0),),
+        program=(ProgramOp("aten::mm", "[[2, 2], [2, 2]]", 1.0),),
+    ),
     ledger=(CAUSE,),
     unexplained=(CAUSE,),
     leads=(FINDING,),
