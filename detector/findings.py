@@ -21,7 +21,7 @@ from detector.judge import Verdict, feedback
 from detector.patterns import BY_ID
 from detector.region import Region
 from detector.report import Candidate as Considered
-from detector.report import Finding, Fix, SourceLine
+from detector.report import Claim, Finding, Fix, SourceLine
 from detector.taxonomy import Severity, severity
 from detector.trace import NS_PER_US, Int64
 from detector.window import Judged, Window
@@ -53,11 +53,12 @@ class Case:
     region: Region
     evidence: Evidence
     verdict: Verdict
+    judge: str = ""
 
     def probability(self, pattern: str) -> float:
         """How likely the judge finds a pattern here."""
-        if self.verdict.pattern == pattern:
-            return self.verdict.confidence
+        if (named := self.verdict.of(pattern)) is not None:
+            return named.confidence
         return dict(self.verdict.candidates).get(pattern, 0.0)
 
 
@@ -170,7 +171,7 @@ def _finding(
     cases = ([own] if own is not None else []) + beside
     best = max(cases, key=lambda c: c.probability(pattern.id), default=None)
     said = best.probability(pattern.id) if best is not None else learnt
-    named = best is not None and best.verdict.pattern == pattern.id
+    named = best is not None and best.verdict.of(pattern.id) is not None
     shown = best if named or own is None else own  # its numbers and its words go together
     return Finding(
         id=name,
@@ -179,7 +180,7 @@ def _finding(
         start_us=int(spans.start[0]) / NS_PER_US,
         end_us=int(spans.end[-1]) / NS_PER_US,
         steps=_steps(judged, spans),
-        score=max((c.region.score for c in cases), default=0.0),
+        score=own.region.score if own is not None else 0.0,
         confidence=(learnt + said) / 2,
         severity=level,
         kind=pattern.kind,
@@ -191,6 +192,8 @@ def _finding(
         occurrences=len(candidate.occurrences),
         evidence=_evidence(shown, spans, settings, in_words),
         explanation=_explanation(pattern.id, shown),
+        claims=_claims(pattern.id, shown),
+        judged_by=_judged_by(pattern.id, shown),
         fix=_fix(pattern.id, shown),
         candidates=_considered(shown),
     )
@@ -223,8 +226,8 @@ def _explanation(pattern: str, shown: Case | None) -> str:
     numbers."""
     if shown is None:
         return BY_ID[pattern].what
-    if shown.verdict.pattern == pattern:
-        return shown.verdict.explanation
+    if (named := shown.verdict.of(pattern)) is not None:
+        return named.explanation
     return feedback.explain(shown.evidence, pattern)
 
 
@@ -232,10 +235,26 @@ def _fix(pattern: str, shown: Case | None) -> Fix:
     row = BY_ID[pattern]
     if shown is None:
         return Fix(row.fix, row.code)
-    own = shown.verdict.fix if shown.verdict.pattern == pattern else ""
+    named = shown.verdict.of(pattern)
+    own, place = (named.fix, named.place) if named is not None else ("", "")
+    lines = sorted(shown.evidence.where, key=lambda w: f"{w.file}:{w.line}" != place)
+    where = tuple(SourceLine(w.file, w.line, w.function) for w in lines)
     code = row.advise(shown.evidence.circumstances).code
-    where = tuple(SourceLine(w.file, w.line, w.function) for w in shown.evidence.where)
     return Fix(own or feedback.advise(shown.evidence, pattern), code, where)
+
+
+def _claims(pattern: str, shown: Case | None) -> tuple[Claim, ...]:
+    named = shown.verdict.of(pattern) if shown is not None else None
+    return tuple(Claim(*claim) for claim in named.claims) if named is not None else ()
+
+
+def _judged_by(pattern: str, shown: Case | None) -> str:
+    if shown is None:
+        return ""
+    if pattern in shown.verdict.unconfirmed:
+        return f"embedded, not confirmed by {shown.judge}"
+    reason = shown.verdict.fallback
+    return f"embedded, in place of {shown.judge}: {reason}" if reason else shown.judge
 
 
 def _considered(shown: Case | None) -> tuple[Considered, ...]:

@@ -14,16 +14,19 @@ from detector.activity import Activity
 from detector.analysis import Analysis, analyze
 from detector.candidates import Candidates
 from detector.evidence import gather
+from detector.evidence.context import Contexts
+from detector.evidence.views import Views
 from detector.features import candidate
 from detector.findings import USUAL, Case, Settings, findings_of, places_of, suspects
 from detector.flagger import Flagger, Scores
 from detector.flagger.confidence import Confidence
 from detector.identity import identity
 from detector.intervals import Intervals
-from detector.judge import Judge
+from detector.judge import Answers, AskingJudge, Judge
+from detector.judge.rounds import UNSURE, Outcome, combined, joined
 from detector.patterns import IDS
 from detector.programs import heavy_ops
-from detector.region import Region, merge, top_features
+from detector.region import Region, halves, merge, top_features
 from detector.report import (
     CoverageInfo,
     Finding,
@@ -69,7 +72,7 @@ def detect(
     flagged: tuple[Region, ...] = ()
     if judge.names_more and analysis.why_not is None:
         flagged = merge(windows, scores, flagger, matrix, analysis.activity.busy)
-    cases, warnings = _judge(analysis, own, flagged, learnt, judge, settings)
+    cases, answers = _judge(analysis, own, flagged, learnt, judge, settings)
     by_pattern = {c.pattern.id: case for c, case in zip(found, cases, strict=False)}
     names = {c.pattern.id: identity(analysis.signals, c) for c in found}
     sure, leads = findings_of(
@@ -81,7 +84,8 @@ def detect(
         windows=_window_scores(windows, scores),
         findings=sure,
         leads=leads,
-        warnings=(*guards.warnings(analysis.activity, judged), *warnings),
+        judging=answers.judging,
+        warnings=(*guards.warnings(analysis.activity, judged), *answers.warnings),
     )
 
 
@@ -92,7 +96,7 @@ def _judge(
     learnt: Sequence[float],
     judge: Judge,
     settings: Settings,
-) -> tuple[list[Case], tuple[str, ...]]:
+) -> tuple[list[Case], Answers]:
     """Verdicts on the candidates' own places, then on the weightiest of the flagged regions."""
     found = analysis.candidates.found
     order = sorted(flagged, key=lambda region: -region.score * region.dur)
@@ -101,10 +105,47 @@ def _judge(
         for region in order[: max(settings.max_regions - len(own), 0)]
     ]
     places = [*own, *beside]
-    evidence = [gather(analysis.activity, analysis.judged, region) for region in places]
-    answers = judge.judge(evidence)
-    cases = map(Case, places, evidence, answers.verdicts)
-    return list(cases), answers.warnings
+    contexts = Contexts(analysis.signals, analysis.ledger, analysis.candidates)
+    views = Views(contexts)
+
+    def ask(regions: Sequence[Region]) -> tuple[list[Case], Answers]:
+        evidence = [
+            replace(gather(analysis.activity, analysis.judged, r), context=contexts.of(r))
+            for r in regions
+        ]
+        if isinstance(judge, AskingJudge):
+            answers = judge.judge_with_views(
+                evidence, lambda one, view: views.text(one.region, view)
+            )
+        else:
+            answers = judge.judge(evidence)
+        pairs = zip(regions, evidence, answers.verdicts, strict=True)
+        return [Case(*pair, judge.name) for pair in pairs], answers
+
+    return _finer(*ask(places), ask)
+
+
+def _finer(
+    cases: list[Case],
+    answers: Answers,
+    ask: Callable[[Sequence[Region]], tuple[list[Case], Answers]],
+) -> tuple[list[Case], Answers]:
+    """What was unclear to a model is cut in two and asked about again, once: the half that is clear
+    speaks for the place, beside the verdict that stood in."""
+    unsure = [i for i, case in enumerate(cases) if case.verdict.fallback == UNSURE]
+    if not unsure:
+        return cases, answers
+    again, more = ask([half for i in unsure for half in halves(cases[i].region)])
+    clear = 0
+    for i, pair in zip(unsure, zip(again[::2], again[1::2], strict=True), strict=True):
+        known = [case for case in pair if not case.verdict.fallback]
+        if known:
+            best = max(known, key=lambda case: case.verdict.confidence)
+            own = replace(cases[i].verdict, fallback="")
+            cases[i] = replace(best, verdict=combined(own, Outcome(best.verdict)))
+            clear += 1
+    judging = joined(answers.judging, more.judging, clear)
+    return cases, Answers(answers.verdicts, (*answers.warnings, *more.warnings), judging)
 
 
 # -- the rest of the report ------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,12 @@ class Region:
     def dur(self) -> int:
         """Length in ns."""
         return self.end - self.start
+
+
+def halves(region: Region) -> tuple[Region, Region]:
+    """A region cut in the middle; both keep what the flagger says of the whole."""
+    middle = max(region.start + region.dur // 2, region.start + 1)
+    return replace(region, end=middle), replace(region, start=min(middle, region.end - 1))
 
 
 def merge(

@@ -9,15 +9,15 @@ writes that page.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import Literal
 
 import msgspec
 
 from detector.errors import DetectorError
+from detector.plain import plain
 from detector.taxonomy import Severity, Side
 
 SCHEMA = 2
@@ -28,9 +28,6 @@ LEVELS: tuple[Severity, ...] = ("info", "low", "medium", "high", "critical")
 # Characters that a terminal obeys or that turn the direction of writing; JSON itself escapes those
 # below a blank. Names keep them, as escapes: whoever reads the JSON gets the same text.
 _UNSEEN = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
-
-# The parts whose keys a later version may add to: numbers there may be missing, hence null.
-_FREE = frozenset({"evidence", "config"})
 
 
 @dataclass(frozen=True)
@@ -49,6 +46,58 @@ class Tool:
     """Hash of the pattern ids that these models know."""
     config: dict[str, object] = field(default_factory=dict)
     """The configuration of the scan, without secrets."""
+
+
+@dataclass(frozen=True)
+class JudgeRound:
+    """One question to the judge's model, and what came of it."""
+
+    start_us: float
+    """Start of the place that was asked about."""
+    end_us: float
+    """Its end."""
+    round: int
+    """1 for the first question about this place."""
+    view: str = ""
+    """What the model asked to see before this round; empty in the first."""
+    outcome: str = ""
+    """``answered``, ``asked for a view``, or why the answer was not valid."""
+    cached: bool = False
+    """Whether the answer came from the cache on disk, and nothing was sent."""
+    input_tokens: int = 0
+    """As the server counts them; 0 where it does not say."""
+    output_tokens: int = 0
+    """As the server counts them; 0 where it does not say."""
+    seconds: float = 0.0
+    """From the question to the answer."""
+
+
+@dataclass(frozen=True)
+class Judging:
+    """How the judge's language model was asked; empty where there is none."""
+
+    model: str = ""
+    """Name of the model."""
+    prompt: str = ""
+    """Hash of the prompt and the schema of an answer."""
+    places: int = 0
+    """Places that it was to judge."""
+    answered: int = 0
+    """Places with a valid answer; of the others the embedded judge's verdict stands."""
+    fallbacks: dict[str, int] = field(default_factory=dict)
+    """Why there was no valid answer, and for how many places."""
+    invalid: dict[str, int] = field(default_factory=dict)
+    """Answers that were not valid, by reason; a later one may have been."""
+    struck: int = 0
+    """Sentences and claims taken out because the evidence does not hold them."""
+    input_tokens: int = 0
+    """Of all rounds."""
+    output_tokens: int = 0
+    """Of all rounds."""
+    cost: float | None = None
+    """In the currency of the configured prices; null without prices."""
+    rounds: tuple[JudgeRound, ...] = ()
+    """Every question, in the order of the places."""
 
 
 @dataclass(frozen=True)
@@ -230,6 +279,16 @@ class Candidate:
 
 
 @dataclass(frozen=True)
+class Claim:
+    """A number of the evidence that an explanation rests on."""
+
+    label: str
+    """Label of the measure."""
+    value: float
+    """Its value; shares in [0, 1]."""
+
+
+@dataclass(frozen=True)
 class Finding:
     """One pattern: where it occurs, how sure that is, what its repair saves, what to change."""
 
@@ -272,6 +331,11 @@ class Finding:
     ``{"start_us", "end_us"}``."""
     explanation: str = ""
     """Why this is the pattern."""
+    claims: tuple[Claim, ...] = ()
+    """The measures that the explanation rests on, with their values in the evidence."""
+    judged_by: str = ""
+    """The judge whose verdict this is; why the embedded judge's stands in for another's, or that
+    the other does not confirm it. Empty where no judge was asked about the place."""
     fix: Fix = field(default_factory=Fix)
     """What to change, and where."""
     candidates: tuple[Candidate, ...] = ()
@@ -316,6 +380,8 @@ class Report:
     """What was found, the largest estimated savings first."""
     leads: tuple[Finding, ...] = ()
     """The same for what is less likely than not."""
+    judging: Judging = field(default_factory=Judging)
+    """How the judge's language model was asked."""
     not_checked: tuple[NotChecked, ...] = ()
     """Patterns that this trace cannot show, or that were not asked for."""
     warnings: tuple[str, ...] = ()
@@ -340,7 +406,7 @@ def to_json(report: Report) -> str:
     A number that is not finite becomes null in ``evidence`` and ``config``; anywhere else it is a
     fault of this program and raises ValueError naming the field.
     """
-    plain = _clean(msgspec.to_builtins(report, enc_hook=_foreign), "report", free=False)
+    plain = plain(report, "report")
     text = msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
     return _UNSEEN.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
 
@@ -351,33 +417,3 @@ def from_json(text: str | bytes) -> Report:
         return msgspec.json.decode(text, type=Report)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DetectorError(f"not a report of schema {SCHEMA}: {error}") from error
-
-
-def _foreign(value: object) -> object:
-    """Numpy's scalars and arrays, known by their methods, so that numpy is not needed here."""
-    for way in ("tolist", "item"):
-        if callable(method := getattr(value, way, None)):
-            return cast(object, method())
-    return str(value)
-
-
-def _clean(value: object, place: str, *, free: bool) -> object:
-    if isinstance(value, float) and not math.isfinite(value):
-        if free:
-            return None
-        raise ValueError(f"{place} is {value}, which JSON cannot hold")
-    if isinstance(value, str):
-        # A lone surrogate is a byte that was no UTF-8 in the trace; JSON cannot hold it either.
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, int) and not -(2**63) <= value < 2**64:
-        return float(value) if abs(value) < 2**1023 else str(value)
-    if isinstance(value, dict):
-        return {
-            cast(str, _clean(str(key), place, free=True)): _clean(
-                item, f"{place}.{key}", free=free or key in _FREE
-            )
-            for key, item in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return [_clean(item, f"{place}[{i}]", free=free) for i, item in enumerate(value)]
-    return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -11,15 +12,19 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+Raw = Callable[[BaseHTTPRequestHandler], None]
+
 
 @dataclass(frozen=True)
 class Reply:
-    """What the server sends: a completion with this text, or a bare status and body."""
+    """What the server sends: a completion with this text, a bare status and body, or ``raw``."""
 
     text: str = ""
     status: int = 200
     body: str | None = None
     delay_s: float = 0.0
+    headers: dict[str, str] = field(default_factory=dict)
+    raw: Raw | None = None
 
 
 @dataclass
@@ -28,18 +33,28 @@ class Chat:
 
     url: str
     requests: list[dict[str, Any]] = field(default_factory=list)
-    keys: list[str] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
+    keys: list[str | None] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
 
 
-def completion(text: str) -> str:
+def completion(text: str, reason: str = "stop", **message: object) -> str:
     """A chat completion as servers send it."""
     choice = {
         "index": 0,
-        "finish_reason": "stop",
-        "message": {"role": "assistant", "content": text},
+        "finish_reason": reason,
+        "message": {"role": "assistant", "content": text, **message},
     }
     return json.dumps(
-        {"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
+        {
+            "id": "1",
+            "object": "chat.completion",
+            "created": 0,
+            "model": "m",
+            "choices": [choice],
+            "usage": {"prompt_tokens": 1_000, "completion_tokens": 100},
+        }
     )
 
 
@@ -50,15 +65,27 @@ def serving(answer: Callable[[dict[str, Any]], Reply]) -> Iterator[Chat]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            request = json.loads(body)
+            chat.bodies.append(body)
             chat.requests.append(request)
-            chat.keys.append(self.headers.get("Authorization", ""))
-            reply = answer(request)
+            chat.keys.append(self.headers.get("Authorization"))
+            chat.headers.append(dict(self.headers.items()))
+            chat.paths.append(self.path)
+            with contextlib.suppress(OSError):  # a client that gave up
+                self._send(answer(request))
+
+        def _send(self, reply: Reply) -> None:
             time.sleep(reply.delay_s)
+            if reply.raw is not None:
+                reply.raw(self)
+                self.close_connection = True
+                return
             body = (reply.body if reply.body is not None else completion(reply.text)).encode()
+            headers = {"Content-Type": "application/json", "Content-Length": str(len(body))}
             self.send_response(reply.status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
+            for name, value in (headers | reply.headers).items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(body)
 

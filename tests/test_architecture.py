@@ -102,8 +102,6 @@ def test_every_pattern_named_in_the_configuration_exists() -> None:
 
 # Who may spell a pattern's id outside detector/patterns, and why.
 SPELL_PATTERNS = {
-    "detector/cost",  # what the flagger's columns are made of
-    "detector/features/claims.py",  # two that a CPU run shows although they need a device
     "detector/flagger/rules.py",  # a baseline: published thresholds, each names a pattern
     "detector/ledger",  # a cause of waiting goes by the name that a pattern has, too
 }

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from detector.cost import host as cost_of_host  # goes with detector/cost
 
 ID = "host-tea-break"
 STEP_US = 3_000
@@ -79,9 +78,6 @@ def follow(checkout: Path) -> None:
     signals.write_text(f"{start}SIGNALS: Final = (\n{SIGNAL}{end}")
     family = checkout / "detector" / "patterns" / "host.py"
     family.write_text(f"{family.read_text().rstrip().removesuffix(')')}{PATTERN})\n")
-    # Until the flagger's columns come from the ledger, what they are made of needs an entry, too.
-    cost = checkout / "detector" / Path(cost_of_host.__file__).parent.name / "host.py"
-    cost.write_text(f'{cost.read_text()}\nCLAIMS["{ID}"] = lambda a: a.stalled & a.busy\n')
 
 
 @pytest.fixture
@@ -110,7 +106,7 @@ def run(checkout: Path, *arguments: str) -> str:
 
 def scan(checkout: Path, form: str) -> str:
     # Without the models: their classes lack the new pattern until they are trained again.
-    chosen = ("flagger=rules", "judge=none", "--format", form)
+    chosen = ("flagger=rules", "confidence=constant", "judge=none", "--format", form)
     return run(checkout, "-m", "detector.scan", "trace.json", *chosen)
 
 
@@ -130,4 +126,4 @@ def test_a_pattern_is_added_by_the_recipe(grown: Path) -> None:
     prompt = "from detector.judge import schema; print(schema.system_prompt(schema.IDS))"
     assert f"- {ID} (host): The host drinks tea" in run(grown, "-c", prompt)
     spelled = [p for p in (grown / "detector").rglob("*.py") if ID in p.read_text()]
-    assert {p.relative_to(grown).parts[1] for p in spelled} == {"patterns", "cost"}
+    assert {p.relative_to(grown).parts[1] for p in spelled} == {"patterns"}

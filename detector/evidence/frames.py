@@ -157,7 +157,7 @@ def source_line(name: str) -> SourceLine:
     match = vocabulary.PYTHON_FRAME.match(name)
     if match is None:
         return SourceLine(words.plain(name), 0, "")
-    file, function = words.base_name(match["file"]), match["function"]
+    file, function = words.file_name(match["file"]), match["function"]
     return SourceLine(
         words.bounded(file), min(int(match["line"][:10]), 2**31 - 1), words.bounded(function)
     )

@@ -75,6 +75,24 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Context:
+    """What a reader should know beside the region's own events.
+
+    ``notes`` are lines about the device, the program and what is not shown; ``rows`` the time by
+    cause and what repairs save; ``views`` what was shown later, on request.
+    """
+
+    notes: tuple[str, ...] = ()
+    rows: tuple[EvidenceRow, ...] = ()
+    views: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Notes and views as lines."""
+        return "\n".join((*self.notes, *self.views))
+
+
+@dataclass(frozen=True)
 class Evidence:
     """Everything a judge is told about one region. Nothing in it can be used to read more."""
 
@@ -90,6 +108,7 @@ class Evidence:
     occurring: Mapping[str, Item] = field(default_factory=dict)
     # Without ``where``: the path of the module with most of the time, the outermost first.
     modules: tuple[str, ...] = ()
+    context: Context = field(default_factory=Context)
 
     def table(self) -> tuple[EvidenceRow, ...]:
         """The numbers worth a person's look: those that are not zero, here or in the rest."""

@@ -33,6 +33,9 @@ _WEIGHT: Final[dict[Kind, float]] = {
 }
 
 
+_LEFT_OUT: Final = 14  # tokens of the line that says so
+
+
 @dataclass(frozen=True)
 class _Line:
     section: int
@@ -54,6 +57,8 @@ def render(evidence: Evidence, budget: int, user_names: bool) -> str:
     sections = Counter(line.section for line in lines if not line.title)
     lines = [line for line in lines if sections[line.section]]  # no title without its lines
     total = sum(line.cost for line in lines)
+    if user_names and total > budget:
+        budget -= _LEFT_OUT
     gone: set[int] = set()
     titles = {line.section: line for line in lines if line.title}
     for i in sorted(range(len(lines)), key=lambda i: -lines[i].leaves):
@@ -65,13 +70,18 @@ def render(evidence: Evidence, budget: int, user_names: bool) -> str:
         if not sections[lines[i].section] and lines[i].section in titles:
             total -= titles[lines[i].section].cost
     kept = [line for i, line in enumerate(lines) if i not in gone and sections[line.section]]
+    if user_names and gone:
+        kept.append(_Line(100, 0.0, f"{len(gone)} less telling lines are left out."))
     return "\n".join(line.text for line in kept)
 
 
 def _lines(evidence: Evidence, user_names: bool) -> Iterator[_Line]:
     yield _Line(0, 0.001, _header(evidence))
+    if user_names:
+        yield from _context_lines(evidence)
+    table = [row for row in evidence.table() if not user_names or _says_something(row)]
     for section, (title, unit) in enumerate((("Shares", True), ("Counts and means", False)), 1):
-        rows = [row for row in evidence.table() if (row.unit == "share") is unit]
+        rows = [row for row in table if (row.unit == "share") is unit]
         ranked = sorted(rows, key=lambda row: -_telling(row))
         yield _Line(section, 0.0, f"{title} (in brackets the rest of the judged time):")
         for row in rows:
@@ -88,8 +98,35 @@ def _lines(evidence: Evidence, user_names: bool) -> Iterator[_Line]:
             yield _Line(99, 1.0, place)
 
 
+def _context_lines(evidence: Evidence) -> Iterator[_Line]:
+    """Device, program, shapes; the time by cause and what repairs save."""
+    for rank, note in enumerate(evidence.context.notes, 1):
+        yield _Line(0, 0.3 * rank, note)
+    if evidence.modules:
+        path = words.quoted(" > ".join(evidence.modules))
+        yield _Line(0, 1.0, f"Module with most of the time: {path}")
+    causes = [row for row in evidence.context.rows if row.key.startswith("time_")]
+    savings = [row for row in evidence.context.rows if row.key.startswith("saves_")]
+    shares = {row.key: row for row in evidence.context.rows if row.key.startswith("saved_")}
+    yield _Line(97, 0.0, "Time by cause (in brackets the rest of the judged time):")
+    for rank, row in enumerate(filter(_says_something, causes), 1):
+        yield _Line(97, 0.4 * rank, number_line(row))
+    yield _Line(98, 0.0, "What repairs of the whole trace save, by replaying it without:")
+    for rank, row in enumerate(filter(_says_something, savings), 1):
+        share = shares[row.key.replace("saves_", "saved_")]
+        part = f", {number(share.value, share)} of the analyzed time"
+        yield _Line(98, 0.4 * rank, number_line(row) + part)
+
+
+def _says_something(row: EvidenceRow) -> bool:
+    """Whether a number does not read zero."""
+    return any(digit in "123456789" for digit in number(row.value, row))
+
+
 def _shown(items: tuple[Item, ...], user_names: bool) -> list[Item]:
-    return [item for item in items if user_names or not item.user]
+    if not user_names:
+        return [item for item in items if not item.user]
+    return [item for item in items if f"{100 * item.share:.1f}" != "0.0"]
 
 
 def _telling(row: EvidenceRow) -> float:

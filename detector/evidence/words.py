@@ -31,6 +31,7 @@ _MACHINERY: Final = re.compile(
     r"|true|false|void|auto|struct|class|tuple|TensorIterator\w*|\w*OffsetCalculator|Array"
     r"|gpu_kernel_\w+|(Load|Store)WithoutCast|cuda_utils|opmath_\w+|memory|policies|function_traits)$"
 )
+_FILE: Final = re.compile(r"\.\w{1,6}$|^<")
 _BUILTIN: Final = re.compile(r"^<built-in (?:method|function) (\w+)(?: of (?:type )?(\S+?))?[ >]")
 
 
@@ -119,7 +120,7 @@ def _without_parameters(text: str) -> str:
 def frame(name: str) -> str:
     """A Python frame as "file.py: function"; a builtin by its name and owner."""
     if match := vocabulary.PYTHON_FRAME.match(name):
-        return bounded(f"{base_name(match['file'])}: {match['function']}")
+        return bounded(f"{file_name(match['file'])}: {match['function']}")
     if match := _BUILTIN.match(name):
         return bounded(".".join(part for part in (match[2], match[1]) if part))
     return plain(name)
@@ -128,3 +129,9 @@ def frame(name: str) -> str:
 def base_name(path: str) -> str:
     """The last part of a path of any system."""
     return re.split(r"[\\/]", path)[-1]
+
+
+def file_name(path: str) -> str:
+    """A source file's name without its folders; what is no file's name may be a person's."""
+    name = base_name(path)
+    return name if _FILE.search(name) else "…"

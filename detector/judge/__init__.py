@@ -1,21 +1,40 @@
-"""The judge: evidence in, a named pattern out. The only stage that sees a language model."""
+"""The judge: evidence in, named patterns out. The only stage that sees a language model."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 from detector.evidence import Evidence
+from detector.report import Judging
+
+
+@dataclass(frozen=True)
+class Named:
+    """One pattern that a judge names in a region.
+
+    ``pattern`` is an id of the taxonomy, "none" or "unclear"; ``confidence`` is in [0, 1].
+    ``claims`` are (label, value) pairs out of the evidence's table that the explanation rests on.
+    ``place`` is a name or a file:line of the evidence, empty where the judge gives none.
+    """
+
+    pattern: str
+    confidence: float
+    explanation: str
+    fix: str
+    claims: tuple[tuple[str, float], ...] = ()
+    place: str = ""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a judge says of one region.
+    """What a judge says of one region: the likeliest pattern, and ``others`` beside it.
 
-    ``pattern`` is an id of the taxonomy, "none" or "unclear"; ``confidence`` is in [0, 1].
-    ``claims`` are (label, value) pairs out of the evidence's table that the explanation rests on.
-    ``candidates`` are (id or "none", probability), likeliest first.
+    The first five fields and ``place`` are those of ``Named``. ``candidates`` are (id or "none",
+    probability), likeliest first; several patterns may hold at once, so they need not add up to
+    one. ``fallback``: why this is the embedded judge's verdict in place of the chosen judge's.
+    ``unconfirmed``: patterns that the embedded judge names here and the chosen judge does not.
     """
 
     pattern: str
@@ -24,6 +43,22 @@ class Verdict:
     fix: str
     claims: tuple[tuple[str, float], ...] = ()
     candidates: tuple[tuple[str, float], ...] = ()
+    others: tuple[Named, ...] = ()
+    place: str = ""
+    fallback: str = ""
+    unconfirmed: tuple[str, ...] = ()
+
+    @property
+    def named(self) -> tuple[Named, ...]:
+        """All patterns that it names, the likeliest first."""
+        first = Named(
+            self.pattern, self.confidence, self.explanation, self.fix, self.claims, self.place
+        )
+        return (first, *self.others)
+
+    def of(self, pattern: str) -> Named | None:
+        """What it says of one pattern; None where it does not name it."""
+        return next((one for one in self.named if one.pattern == pattern), None)
 
 
 @dataclass(frozen=True)
@@ -32,6 +67,7 @@ class Answers:
 
     verdicts: tuple[Verdict, ...]
     warnings: tuple[str, ...] = ()
+    judging: Judging = field(default_factory=Judging)
 
 
 class Judge(Protocol):
@@ -51,7 +87,21 @@ class Judge(Protocol):
     def judge(self, evidence: Sequence[Evidence]) -> Answers:
         """A verdict for each region.
 
-        A backend that cannot be reached gives "unclear" and one warning; JudgeError is raised
-        only for what the user has to mend first (no such model, no key).
+        Where a backend gives no valid answer the embedded judge's verdict stands, marked as such,
+        and one warning says why; JudgeError is raised only for what the user has to mend first
+        (no such model, no key).
         """
+        ...
+
+
+Serve = Callable[[Evidence, str], str]
+"""A view of the place of an evidence, by its name: text that may be sent."""
+
+
+@runtime_checkable
+class AskingJudge(Protocol):
+    """A judge that may ask for more views of a region before it answers."""
+
+    def judge_with_views(self, evidence: Sequence[Evidence], serve: Serve) -> Answers:
+        """See ``Judge.judge``; ``serve`` may be called from several threads, one at a time."""
         ...

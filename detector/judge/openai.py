@@ -1,33 +1,53 @@
 """A judge on any OpenAI-compatible server. Evidence texts leave the machine for ``base_url``.
 
 Chosen by the configuration alone: the address is never read from the environment, the key only
-from the variable that the configuration names.
+from the variable that the configuration names, and it goes only to the host it is configured for.
+Whatever the server does, a region without a valid answer keeps the embedded judge's verdict.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
 
 from detector.errors import JudgeError
 from detector.evidence import Evidence, words
-from detector.judge import Answers, Verdict, feedback, rounds, schema
-
-if TYPE_CHECKING:
-    from openai import OpenAI
+from detector.judge import Answers, Judge, Serve, rounds, schema, wire
+from detector.judge.anonymous import Codes
+from detector.judge.breaker import REST_S, Breaker
+from detector.judge.cache import Cache, default_folder
+from detector.judge.client import DRY_RUN, OUT_OF_TIME, Client, Model
+from detector.judge.rounds import Failure, Limits, Outcome, Spending
+from detector.judge.transport import Address, Transport, address
+from detector.judge.workers import spread
+from detector.report import Judging
 
 DEFAULT_URL: Final = "https://api.openai.com/v1"
-FORMATS: Final = ("json_schema", "json_object", "none")  # tried in turn, as the server allows
-NO_KEY: Final = "none"  # what local servers get, which ask for no key
+DEFAULT_HOST: Final = "api.openai.com"
+INTERRUPTED: Final = "interrupted"
+_GRACE_S: Final = 0.5  # for a request that ends at its deadline to say so
 
 
 class OpenAIJudge:
-    """Asks ``model`` about each region, at temperature 0, ``concurrency`` regions at a time.
+    """Asks ``model`` about each region, ``concurrency`` regions at a time.
 
-    ``api_key_env`` names the variable that holds the key; without it only a server other than
-    OpenAI's own can be asked (JudgeError). ``client`` replaces the SDK's, for tests.
+    ``timeout_s`` bounds a whole answer with its retries, ``trace_timeout_s`` all answers of one
+    trace. ``api_key_env`` names the variable that holds the key; it is sent only to
+    ``api_key_host``, over https or on this machine. After ``breaker`` failures in a row the server
+    rests for ``breaker_rest_s``. ``views``: how many the model may ask for in one region;
+    ``trace_tokens`` bounds the tokens of one trace; ``prices`` are those of a million input and
+    output tokens. ``fallback`` judges what gets no valid answer (the embedded judge by default);
+    ``say`` gets the line on where data goes, and a dry run's requests (default: standard error).
+
+    Raises JudgeError where something has to be mended first: no key for OpenAI's own server, an
+    address that is none, a key that would travel in the clear.
     """
 
     names_more = True
@@ -36,116 +56,190 @@ class OpenAIJudge:
         self,
         model: str,
         base_url: str = DEFAULT_URL,
+        api: wire.Api = "chat",
         api_key_env: str = "OPENAI_API_KEY",
+        api_key_host: str = DEFAULT_HOST,
         timeout_s: float = 60.0,
+        trace_timeout_s: float = 900.0,
         retries: int = 2,
-        max_tokens: int = 900,
+        breaker: int = 3,
+        breaker_rest_s: float = REST_S,
+        max_tokens: int = 2_000,
         budget_tokens: int = 1_500,
+        trace_tokens: int = 1_000_000,
+        views: int = rounds.MOST_VIEWS,
+        effort: str = "",
         concurrency: int = 4,
-        client: OpenAI | None = None,
+        anonymize: bool = False,
+        dry_run: bool = False,
+        cache: bool = True,
+        cache_dir: str | None = None,
+        cache_bytes: int = 64_000_000,
+        prices: Sequence[float] | None = None,
+        fallback: Judge | None = None,
+        say: Callable[[str], None] | None = None,
     ) -> None:
+        if api not in ("chat", "responses"):
+            raise JudgeError(f"judge.api: {api!r} is neither chat nor responses")
         self.name = f"openai {model}"
-        self.model, self.base_url = model, base_url
-        self.max_tokens, self.budget_tokens = max_tokens, budget_tokens
-        self.concurrency = concurrency
-        self._format = FORMATS[0]
-        self._down: str | None = None
-        self._client = client or self._connect(api_key_env, timeout_s, retries)
-
-    def _connect(self, api_key_env: str, timeout_s: float, retries: int) -> OpenAI:
-        key = os.environ.get(api_key_env, "")
-        if not key and self.base_url.rstrip("/") == DEFAULT_URL:
-            raise JudgeError(f"judge=openai: no API key in the variable {api_key_env}")
-        try:
-            from openai import OpenAI
-        except ImportError as error:
-            raise JudgeError("judge=openai needs the package openai (extra: openai)") from error
-        return OpenAI(
-            api_key=key or NO_KEY, base_url=self.base_url, timeout=timeout_s, max_retries=retries
+        self.where = address(base_url)
+        self.limits = Limits(budget_tokens, trace_tokens, max(0, min(views, rounds.MOST_VIEWS)))
+        self.trace_timeout_s, self.concurrency = trace_timeout_s, max(1, concurrency)
+        self.anonymize, self.dry_run = anonymize, dry_run
+        self.prices = tuple(prices) if prices else ()
+        self._say = say or _to_stderr
+        folder = Path(cache_dir).expanduser() if cache_dir else default_folder()
+        self.client = Client(
+            Transport(self.where, _key_header(self.where, api_key_env, api_key_host)),
+            Model(model, api, max_tokens, effort),
+            Breaker(breaker, breaker_rest_s),
+            Cache(folder, cache_bytes) if cache else None,
+            timeout_s,
+            retries,
+            self._say if dry_run else None,
         )
+        self._fallback = fallback
+        self._interrupted = False
+        self._announced = False
 
     def judge(self, evidence: Sequence[Evidence]) -> Answers:
-        """See ``Judge``. The first region is asked alone: a server that is down costs one wait."""
-        self._down = None
-        verdicts = [self._one(one) for one in evidence[:1]]
-        with ThreadPoolExecutor(max_workers=max(1, self.concurrency)) as pool:
-            verdicts += pool.map(self._one, evidence[1:])
-        return Answers(tuple(verdicts), (self._down,) if self._down else ())
+        """See ``Judge``."""
+        return self._judge(evidence, None)
 
-    def _one(self, evidence: Evidence) -> Verdict:
-        if self._down is None:
-            try:
-                return rounds.settle(evidence, self._ask)
-            except JudgeError as error:
-                self._down = str(error)
-        return feedback.unclear(evidence, "the judge's server gave no answer")
+    def judge_with_views(self, evidence: Sequence[Evidence], serve: Serve) -> Answers:
+        """See ``AskingJudge``."""
+        return self._judge(evidence, serve)
 
-    # -- one request -----------------------------------------------------------------------------
+    def _judge(self, evidence: Sequence[Evidence], serve: Serve | None) -> Answers:
+        if not evidence:
+            return Answers(())
+        own = self._embedded().judge(evidence).verdicts
+        self._announce(len(evidence))
+        outcomes = self._outcomes(evidence, serve)
+        verdicts = tuple(map(rounds.combined, own, outcomes))
+        return Answers(verdicts, self._warnings(outcomes), self._judging(outcomes))
 
-    def _ask(self, evidence: Evidence, retry: rounds.Retry | None) -> str:
-        ids = schema.allowed(evidence)
-        messages = self._messages(evidence, ids, retry)
-        while True:
-            form = self._format
-            try:
-                return self._complete(messages, _response_format(form, ids))
-            except _FormatRefusedError as error:
-                later = FORMATS[FORMATS.index(form) + 1 :]
-                if not later:
-                    raise JudgeError(f"{self.base_url}: {error}") from error
-                if self._format == form:  # another thread may have gone on already
-                    self._format = later[0]
+    def _embedded(self) -> Judge:
+        if self._fallback is None:
+            from detector.judge.embedded import EmbeddedJudge
 
-    def _messages(
-        self, evidence: Evidence, ids: Sequence[str], retry: rounds.Retry | None
-    ) -> list[dict[str, str]]:
-        messages = [
-            {"role": "system", "content": schema.system_prompt(ids)},
-            {"role": "user", "content": schema.user_prompt(evidence, self.budget_tokens)},
-        ]
-        if retry is not None:
-            messages.append({"role": "assistant", "content": retry.answer[:4_000]})
-            messages.append({"role": "user", "content": schema.complaint(retry.error)})
-        return messages
+            self._fallback = EmbeddedJudge()
+        return self._fallback
 
-    def _complete(self, messages: list[dict[str, str]], response_format: dict[str, Any]) -> str:
-        """The text of one completion. Raises JudgeError, or _FormatRefusedError on status 400."""
-        import openai
+    def _announce(self, places: int) -> None:
+        if self._announced or self.dry_run:
+            return
+        self._announced = True
+        of_user = "no names of the program" if self.anonymize else "of files and functions"
+        self._say(
+            f"judge: numbers, and names of ops and kernels, {of_user}, of {places} places of the "
+            f"trace go to {self.where}"
+        )
 
-        create: Any = self._client.chat.completions.create
-        try:
-            answer = create(
-                model=self.model,
-                messages=messages,
-                temperature=0,
-                max_tokens=self.max_tokens,
-                **response_format,
+    # -- all regions -----------------------------------------------------------------------------
+
+    def _outcomes(self, evidence: Sequence[Evidence], serve: Serve | None) -> list[Outcome]:
+        """One for each region. What is not known when the time is up, or when the user interrupts,
+        has failed; after an interrupt no further trace is asked about."""
+        if self._interrupted:
+            return [Outcome(failure=Failure(INTERRUPTED))] * len(evidence)
+        until = time.monotonic() + self.trace_timeout_s
+        ask = self._asking(evidence, serve, until)
+        found, self._interrupted = spread(ask, len(evidence), self.concurrency, until + _GRACE_S)
+        reason = INTERRUPTED if self._interrupted else OUT_OF_TIME
+        return [outcome or Outcome(failure=Failure(reason)) for outcome in found]
+
+    def _asking(
+        self, evidence: Sequence[Evidence], serve: Serve | None, until: float
+    ) -> Callable[[int], Outcome]:
+        codes = Codes(evidence) if self.anonymize else None
+        spending, serving = Spending(self.limits.trace), threading.Lock()
+
+        def one(index: int) -> Outcome:
+            mine = evidence[index]
+
+            def look(view: str) -> str:
+                with serving:
+                    text = serve(mine, view) if serve is not None else ""
+                return codes.coded(text) if codes else text
+
+            outcome = rounds.settle(
+                codes.evidence(mine) if codes else mine,
+                lambda messages, shape, more: self.client.ask(messages, shape, until, more),
+                self.client.keep,
+                self.limits,
+                spending,
+                look if serve is not None else None,
             )
-            return str(answer.choices[0].message.content or "")
-        except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
-            raise _FormatRefusedError(_line(error)) from error
-        except openai.OpenAIError as error:
-            raise JudgeError(f"{self.base_url}: {_line(error)}") from error
-        except (AttributeError, IndexError, TypeError, ValueError) as error:
-            # A server may answer 200 with something that is no completion at all.
-            raise JudgeError(f"{self.base_url}: not a chat completion") from error
+            return _restored(outcome, codes)
+
+        return one
+
+    def _warnings(self, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
+        """One line, where any region has no answer or an answer was not valid."""
+        failed = [o.failure for o in outcomes if o.failure and o.failure.reason != rounds.UNSURE]
+        if any(failure.reason == DRY_RUN for failure in failed):
+            return ("judge: dry run, nothing was sent; the embedded judge's verdicts stand",)
+        invalid = Counter(reason for o in outcomes for reason in o.invalid)
+        if not failed and not invalid:
+            return ()
+        told = f"judge: {self.where}: "
+        if failed:
+            reasons = Counter(failure.reason for failure in failed)
+            told += (
+                f"no valid answer for {len(failed)} of {len(outcomes)} places, where the embedded "
+                f"judge's verdict stands: {_listed(reasons)}"
+            )
+            detail = next((f.detail for f in failed if f.detail), "")
+            told += f" ({detail})" if detail else ""
+        if invalid:
+            told += f"{'; ' if failed else ''}answers that were not valid: {_listed(invalid)}"
+        return (words.bounded(told, 400),)
+
+    def _judging(self, outcomes: Sequence[Outcome]) -> Judging:
+        asked = tuple(r for outcome in outcomes for r in outcome.rounds)
+        read = sum(r.input_tokens for r in asked if not r.cached)
+        written = sum(r.output_tokens for r in asked if not r.cached)
+        priced = len(self.prices) == 2
+        return Judging(
+            model=self.client.model.name,
+            prompt=schema.prompt_hash(),
+            places=len(outcomes),
+            answered=sum(o.failure is None for o in outcomes),
+            fallbacks=dict(Counter(o.failure.reason for o in outcomes if o.failure)),
+            invalid=dict(Counter(reason for o in outcomes for reason in o.invalid)),
+            struck=sum(o.struck for o in outcomes),
+            input_tokens=read,
+            output_tokens=written,
+            cost=(read * self.prices[0] + written * self.prices[1]) / 1e6 if priced else None,
+            rounds=asked,
+        )
 
 
-class _FormatRefusedError(Exception):
-    """The server did not take the request as it was."""
+def _restored(outcome: Outcome, codes: Codes | None) -> Outcome:
+    if codes is None or outcome.verdict is None:
+        return outcome
+    return replace(outcome, verdict=codes.restored(outcome.verdict))
 
 
-def _response_format(form: str, ids: Sequence[str]) -> dict[str, Any]:
-    if form == "json_schema":
-        named = {"name": "verdict", "strict": True, "schema": schema.answer_schema(ids)}
-        return {"response_format": {"type": "json_schema", "json_schema": named}}
-    if form == "json_object":
-        return {"response_format": {"type": "json_object"}}
-    return {}
+def _listed(reasons: Counter[str]) -> str:
+    return ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common())
 
 
-def _line(error: Exception) -> str:
-    """An SDK error as one line, with its cause where that tells more (connection refused)."""
-    cause = error.__cause__
-    told = f"{error} ({cause})" if cause and str(cause) not in str(error) else str(error)
-    return words.bounded(told, 200)
+def _key_header(where: Address, variable: str, host: str) -> dict[str, str]:
+    """The key, if it belongs to this host. Raises JudgeError."""
+    key = os.environ.get(variable, "")
+    mine = where.host == host.lower()
+    if mine and not key and host == DEFAULT_HOST:
+        raise JudgeError(f"judge=openai: no API key in the variable {variable}")
+    if not mine or not key:
+        return {}
+    if not where.private:
+        raise JudgeError(f"judge.base_url: the key would travel in the clear to {where}; use https")
+    if not key.isprintable() or not key.isascii() or " " in key:
+        raise JudgeError(f"judge.api_key_env: the variable {variable} does not hold a key")
+    return {"Authorization": f"Bearer {key}"}
+
+
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(line + "\n")

@@ -1,171 +1,282 @@
-"""Asking a language model: check the answer, ask once more with the error, then call it unclear."""
+"""One region's conversation: ask, serve the views that are asked for, check, ask once more.
+
+What a region ends with is an ``Outcome``: a verdict that holds, or why there is none.
+"""
 
 from __future__ import annotations
 
-import json
-import math
-import re
-from collections.abc import Callable
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
 from detector.evidence import Evidence, words
-from detector.judge import Verdict, feedback, schema
-from detector.patterns import PATTERNS
+from detector.evidence.views import VIEWS
+from detector.judge import Named, Verdict, schema
+from detector.judge.answer import Answer, InvalidAnswerError, parse
+from detector.judge.client import Got
+from detector.judge.grounding import ground
+from detector.judge.transport import CallError
+from detector.judge.wire import NoTextError
+from detector.report import JudgeRound, Judging
+from detector.taxonomy import NONE, UNCLEAR
 
-Ask = Callable[[Evidence, "Retry | None"], str]  # the raw answer; raises JudgeError
+Message = dict[str, str]
+Ask = Callable[[list[Message], Mapping[str, object], int], Got]
+Look = Callable[[str], str]
 
-TOLERANCE: Final = 0.02  # models round; a claim may be off by this part
-_NUMBER: Final = re.compile(
-    r"(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?(?=(?:ns|us|µs|ms|s|x|k|KB|kB|MB|GB)?(?![\w]))"
-)
-_DIGITS: Final = re.compile(r"\d+(?:\.\d+)?")
-# "A multiple of 8 (16 in fp8)": the taxonomy's own numbers may be told again.
-_TAXONOMY: Final = tuple(n for p in PATTERNS for n in _DIGITS.findall(f"{p.what} {p.look} {p.fix}"))
-_SMALL: Final = 10  # "two kernels", "1 of 3": plain counting is no claim
-
-
-class Retry:
-    """A bad answer and what was wrong with it."""
-
-    def __init__(self, answer: str, error: str) -> None:
-        self.answer, self.error = answer, error
-
-
-class InvalidAnswerError(ValueError):
-    """An answer that breaks the contract; the message is fit to be sent back."""
+_NS_PER_US: Final = 1_000
+ANSWERED: Final = "answered"
+ASKED: Final = "asked for a view"
+BUDGET: Final = "token budget of the trace is spent"
+UNSURE: Final = "unclear to the model"
+MOST_VIEWS: Final = 2  # so three rounds
+_MORE: Final = 3  # times the limit, for an answer that was cut short
+_ECHO: Final = 4_000  # characters of a bad answer that are sent back
 
 
-def settle(evidence: Evidence, ask: Ask) -> Verdict:
-    """Ask, at most twice. Raises what ``ask`` raises; a second bad answer gives "unclear"."""
-    retry: Retry | None = None
-    for last in (False, True):
-        answer = ask(evidence, retry)
+@dataclass(frozen=True)
+class Limits:
+    """``evidence``: tokens of one region's evidence; ``trace``: of all that is sent and received
+    for a trace; ``views``: how many views may be asked for in one region."""
+
+    evidence: int = 1_500
+    trace: int = 1_000_000
+    views: int = MOST_VIEWS
+
+
+class Spending:
+    """Tokens of one trace, counted by the threads that spend them."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._spent = 0
+        self._lock = threading.Lock()
+
+    def add(self, tokens: int) -> None:
+        """Count what was sent and received."""
+        with self._lock:
+            self._spent += tokens
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left."""
+        return self._spent >= self.most
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a region has no answer; ``detail`` may hold the server's own words."""
+
+    reason: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one region: a verdict or a failure, and how it came."""
+
+    verdict: Verdict | None = None
+    failure: Failure | None = None
+    rounds: tuple[JudgeRound, ...] = ()
+    invalid: tuple[str, ...] = ()
+    struck: int = 0
+
+
+@dataclass
+class _Log:
+    """What one conversation has come to so far."""
+
+    evidence: Evidence
+    rounds: list[JudgeRound] = field(default_factory=list)
+    invalid: list[str] = field(default_factory=list)
+    views: list[str] = field(default_factory=list)
+
+    def note(self, outcome: str, since: float, got: Got | None = None) -> None:
+        """One more round."""
+        region = self.evidence.region
+        self.rounds.append(
+            JudgeRound(
+                region.start / _NS_PER_US,
+                region.end / _NS_PER_US,
+                len(self.rounds) + 1,
+                self.views[-1] if self.views else "",
+                outcome,
+                got is not None and got.cached,
+                got.reply.input_tokens if got else 0,
+                got.reply.output_tokens if got else 0,
+                round(time.monotonic() - since, 3),
+            )
+        )
+
+    def end(self, failure: Failure) -> Outcome:
+        """No answer."""
+        return Outcome(None, failure, tuple(self.rounds), tuple(self.invalid))
+
+
+def settle(
+    evidence: Evidence,
+    ask: Ask,
+    keep: Callable[[Got], None],
+    limits: Limits,
+    spending: Spending,
+    look: Look | None = None,
+) -> Outcome:
+    """Ask until there is an answer that holds; a second bad answer ends it. Never raises for what
+    a server or a model does."""
+    ids = schema.allowed(evidence)
+    views = tuple(VIEWS) if look is not None and limits.views else ()
+    shape = schema.answer_schema(ids, views)
+    messages: list[Message] = [
+        {"role": "system", "content": schema.system_prompt(ids, views)},
+        {"role": "user", "content": schema.user_prompt(evidence, limits.evidence)},
+    ]
+    log, more = _Log(evidence), 1
+    while True:
+        if spending.over:
+            return log.end(Failure(BUDGET))
+        since = time.monotonic()
         try:
-            return validated(answer, evidence, strict=not last)
-        except InvalidAnswerError as error:
-            retry = Retry(answer, str(error))
-    because = retry.error if retry else "no answer"
-    return feedback.unclear(evidence, f"the model's answers were not valid ({because})")
+            got = ask(messages, shape, more)
+            spending.add(0 if got.cached else _tokens(messages, got))
+            answer = _checked(got, evidence)
+        except CallError as error:
+            log.note(error.reason, since)
+            return log.end(Failure(error.reason, error.detail))
+        except (InvalidAnswerError, NoTextError) as error:
+            reason = error.reason if isinstance(error, InvalidAnswerError) else str(error)
+            log.note(reason, since)
+            log.invalid.append(reason)
+            if len(log.invalid) > 1:
+                return log.end(Failure(reason))
+            more = _MORE if reason == "truncated" else 1
+            messages += _again(error, got if isinstance(error, InvalidAnswerError) else None)
+            continue
+        left = limits.views - len(log.views)
+        if answer.look and views and look is not None and left > 0 and answer.look not in log.views:
+            log.note(ASKED, since, got)
+            keep(got)
+            seen = look(answer.look)
+            evidence = _with_view(evidence, seen)
+            messages += _shown(answer.look, seen, got, log, views if left > 1 else ())
+            continue
+        if not answer.named:
+            log.note("only a view that it cannot have", since, got)
+            return log.end(Failure("only asked for more"))
+        log.note(ANSWERED, since, got)
+        keep(got)
+        return _outcome(answer, evidence, log)
 
 
-def validated(answer: str, evidence: Evidence, *, strict: bool = True) -> Verdict:
-    """The verdict in an answer. Raises InvalidAnswerError.
+def _shown(view: str, seen: str, got: Got, log: _Log, views: tuple[str, ...]) -> list[Message]:
+    """What the model asked for, and ``views`` less those that it has had."""
+    log.views.append(view)
+    still = tuple(v for v in views if v not in log.views)
+    return [
+        {"role": "assistant", "content": got.reply.text[:_ECHO]},
+        {"role": "user", "content": schema.view_prompt(view, seen, still)},
+    ]
 
-    Claims that the evidence does not hold are dropped. An explanation with numbers that are not
-    in the evidence is an error when ``strict``, and otherwise replaced by the taxonomy's own.
+
+def _checked(got: Got, evidence: Evidence) -> Answer:
+    try:
+        return parse(got.reply.text, evidence)
+    except InvalidAnswerError:
+        if got.reply.truncated:
+            raise InvalidAnswerError("truncated") from None
+        raise
+
+
+def _outcome(answer: Answer, evidence: Evidence, log: _Log) -> Outcome:
+    first, *others = answer.named
+    verdict = Verdict(
+        first.pattern,
+        first.confidence,
+        first.explanation,
+        first.fix,
+        first.claims,
+        others=tuple(others),
+        place=first.place,
+    )
+    grounded, struck = ground(verdict, evidence)
+    struck += answer.struck
+    rounds, invalid = tuple(log.rounds), tuple(log.invalid)
+    if grounded.pattern == UNCLEAR:
+        return Outcome(None, Failure(UNSURE), rounds, invalid, struck)
+    return Outcome(grounded, None, rounds, invalid, struck)
+
+
+def _again(error: Exception, got: Got | None) -> list[Message]:
+    """The bad answer, where there is a text, and what was wrong with it."""
+    said = got.reply.text[:_ECHO] if got is not None else ""
+    complaint = [{"role": "user", "content": schema.complaint(str(error))}]
+    return [{"role": "assistant", "content": said}, *complaint] if said else complaint
+
+
+def _with_view(evidence: Evidence, text: str) -> Evidence:
+    """What was shown may be cited."""
+    context = evidence.context
+    return replace(evidence, context=replace(context, views=(*context.views, text)))
+
+
+def _tokens(messages: list[Message], got: Got) -> int:
+    """By the server's count, or by the rule of ``words.tokens`` where it does not count."""
+    counted = got.reply.input_tokens + got.reply.output_tokens
+    if counted:
+        return counted
+    return sum(words.tokens(m["content"]) for m in messages) + words.tokens(got.reply.text)
+
+
+def combined(own: Verdict, outcome: Outcome) -> Verdict:
+    """The model's verdict beside the embedded judge's, so that none of its patterns is lost.
+
+    A pattern that both name has the higher confidence; what the model does not name keeps the
+    embedded judge's probability among the candidates. Without an answer the embedded verdict
+    stands, marked.
     """
-    fields = _fields(answer)
-    pattern = fields.get("pattern")
-    if not isinstance(pattern, str) or pattern not in schema.allowed(evidence):
-        raise InvalidAnswerError(f"pattern must be one of the listed ids, not {_short(pattern)}")
-    confidence = _confidence(fields.get("confidence"))
-    explanation = _text(fields, "explanation", schema.EXPLANATION_CHARS)
-    fix = _text(fields, "fix", schema.FIX_CHARS, empty=True)
-    invented = unsupported(explanation, evidence)
-    if invented and strict:
-        raise InvalidAnswerError(f"not in the evidence: {', '.join(invented[:5])}")
-    return Verdict(
-        pattern,
-        confidence,
-        feedback.explain(evidence, pattern) if invented else explanation,
-        fix or feedback.advise(evidence, pattern),
-        _claims(fields.get("claims"), evidence),
-        _candidates(pattern, confidence, evidence),
+    verdict = outcome.verdict
+    if verdict is None:
+        reason = outcome.failure.reason if outcome.failure else "no answer"
+        return replace(own, fallback=reason)
+    chance = dict(own.candidates)
+    for one in own.named:
+        chance[one.pattern] = max(chance.get(one.pattern, 0.0), one.confidence)
+    named = [_surer(one, chance.get(one.pattern, 0.0)) for one in verdict.named]
+    chance.pop(UNCLEAR, None)
+    chance |= {one.pattern: one.confidence for one in named}
+    first, *others = named
+    mine = {one.pattern for one in named}
+    return replace(
+        verdict,
+        confidence=first.confidence,
+        unconfirmed=tuple(
+            one.pattern for one in own.named if one.pattern not in {*mine, NONE, UNCLEAR}
+        ),
+        others=tuple(others),
+        candidates=tuple(sorted(chance.items(), key=lambda item: -item[1])),
     )
 
 
-def _fields(answer: str) -> dict[str, object]:
-    start, end = answer.find("{"), answer.rfind("}")  # models like to wrap JSON in prose or fences
-    try:
-        fields = json.loads(answer[start : end + 1]) if start >= 0 else None
-    except (ValueError, RecursionError) as error:
-        raise InvalidAnswerError(f"no valid JSON: {_short(error)}") from error
-    if not isinstance(fields, dict):
-        raise InvalidAnswerError("no JSON object")
-    return fields
+def joined(first: Judging, again: Judging, clear: int) -> Judging:
+    """The questions of two goes at the same places; ``clear`` of those that were unclear in the
+    first are answered in the second."""
+    costs = [cost for cost in (first.cost, again.cost) if cost is not None]
+    left = Counter(first.fallbacks)
+    left[UNSURE] -= clear
+    return replace(
+        first,
+        answered=first.answered + clear,
+        fallbacks={reason: count for reason, count in left.items() if count > 0},
+        invalid=dict(Counter(first.invalid) + Counter(again.invalid)),
+        struck=first.struck + again.struck,
+        input_tokens=first.input_tokens + again.input_tokens,
+        output_tokens=first.output_tokens + again.output_tokens,
+        cost=sum(costs) if costs else None,
+        rounds=(*first.rounds, *again.rounds),
+    )
 
 
-def _confidence(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidAnswerError(f"confidence must be a number, not {_short(value)}")
-    if not math.isfinite(value) or not 0 <= value <= 1:
-        raise InvalidAnswerError("confidence must be between 0 and 1")
-    return float(value)
-
-
-def _text(fields: dict[str, object], name: str, most: int, *, empty: bool = False) -> str:
-    value = fields.get(name)
-    if not isinstance(value, str) or not (value.strip() or empty):
-        raise InvalidAnswerError(f"{name} must be a text")
-    if len(value) > most:
-        raise InvalidAnswerError(f"{name} is longer than {most} characters")
-    return words.bounded(value, most)
-
-
-def _claims(value: object, evidence: Evidence) -> tuple[tuple[str, float], ...]:
-    """Those claims that the evidence holds."""
-    if not isinstance(value, list):
-        raise InvalidAnswerError("claims must be a list")
-    known: dict[str, list[float]] = {}
-    for row in evidence.table():
-        known.setdefault(row.label.lower(), []).append(row.value)
-    kept = []
-    for claim in value[: schema.MOST_CLAIMS]:
-        label = claim.get("label") if isinstance(claim, dict) else None
-        number = claim.get("value") if isinstance(claim, dict) else None
-        if not isinstance(label, str) or isinstance(number, bool):
-            continue
-        if isinstance(number, int | float) and math.isfinite(number):
-            true = known.get(label.strip().rstrip(":").lower(), [])
-            kept += [(label.strip().rstrip(":"), t) for t in true if _agrees(number, t)][:1]
-    return tuple(kept)
-
-
-def _agrees(claimed: float, true: float) -> bool:
-    """Equal after rounding, as a share or as a percentage."""
-    return any(abs(c - true) <= max(TOLERANCE * abs(true), 1e-3) for c in (claimed, claimed / 100))
-
-
-def unsupported(text: str, evidence: Evidence) -> list[str]:
-    """Numbers in a text that no number of the evidence rounds to, in any usual unit.
-
-    Small integers may count things, so they always pass.
-    """
-    known = np.array(_all_numbers(evidence))
-    units = np.concatenate([known * scale for scale in (1.0, 100.0, 0.01, 1_000.0, 0.001)])
-    return [n for n in _NUMBER.findall(text) if not _small(n) and not _rounded(n, units)]
-
-
-def _small(text: str) -> bool:
-    return text.isdigit() and int(text) <= _SMALL
-
-
-def _rounded(text: str, known: npt.NDArray[np.float64]) -> bool:
-    """Whether one of the numbers, rounded to as many decimals, is this one."""
-    decimals = len(text.partition(".")[2])
-    half = 0.5 * 10.0**-decimals * (1 + 1e-9)
-    return bool((np.abs(known - float(text.replace(",", ""))) <= half).any())
-
-
-def _all_numbers(evidence: Evidence) -> list[float]:
-    values = [v for row in evidence.rows for v in (row.value, row.rest) if v is not None]
-    values += [100 * v for row in evidence.rows for v in (row.value, row.rest) if v is not None]
-    written = _DIGITS.findall(evidence.text(10_000))
-    return values + [float(n) for n in (*written, *_TAXONOMY)]
-
-
-def _candidates(
-    pattern: str, confidence: float, evidence: Evidence
-) -> tuple[tuple[str, float], ...]:
-    others = [(name, p) for name, p in evidence.region.candidates if name != pattern]
-    left = 1 - confidence
-    total = sum(p for _, p in others)
-    scaled = [(name, p * left / total) for name, p in others] if total > 0 else []
-    return ((pattern, confidence), *scaled)
-
-
-def _short(value: object) -> str:
-    return words.bounded(repr(value) if not isinstance(value, Exception) else str(value), 80)
+def _surer(one: Named, own: float) -> Named:
+    return one if one.pattern == NONE else replace(one, confidence=max(one.confidence, own))

@@ -1,7 +1,7 @@
 """A judge on a local causal language model: it scores every allowed id as the answer.
 
 Scoring needs no parsing and cannot leave the taxonomy. The words for the user come from the
-taxonomy, or from the model too with ``generate``, and then only where they invent no number.
+taxonomy, or from the model too with ``generate``, and then only what the evidence holds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import numpy.typing as npt
 
 from detector.errors import JudgeError
 from detector.evidence import Evidence, words
-from detector.judge import Answers, Verdict, feedback, rounds, schema
+from detector.judge import Answers, Judge, Verdict, feedback, schema
+from detector.judge.grounding import grounded
+from detector.judge.rounds import Failure, Outcome, combined
 from detector.patterns import IDS
 from detector.taxonomy import NONE, UNCLEAR
 
@@ -29,7 +31,8 @@ class TransformersJudge:
     """Judges with ``model``, a folder or a name that transformers knows.
 
     ``local_files_only`` keeps it from downloading. ``calibrate`` takes off what the model thinks
-    of each id without evidence. Raises JudgeError when the model cannot be loaded.
+    of each id without evidence. ``fallback`` judges what gets no finite score, and its patterns are
+    never lost (the embedded judge by default). Raises JudgeError when the model cannot be loaded.
     """
 
     names_more = True
@@ -44,21 +47,38 @@ class TransformersJudge:
         calibrate: bool = True,
         generate: bool = False,
         max_tokens: int = 200,
+        fallback: Judge | None = None,
     ) -> None:
         self.name = f"transformers {words.base_name(model.rstrip('/'))}"
         self.device, self.budget_tokens = device, budget_tokens
         self.calibrate, self.generate, self.max_tokens = calibrate, generate, max_tokens
         self._cut = False
+        self._fallback = fallback
         self._tokenizer, self._model = _load(model, device, dtype, local_files_only)
 
     def judge(self, evidence: Sequence[Evidence]) -> Answers:
         """See ``Judge``."""
+        if not evidence:
+            return Answers(())
         self._cut = False
-        verdicts = tuple(map(self._one, evidence))
+        own = self._embedded().judge(evidence).verdicts
+        verdicts = tuple(map(combined, own, map(self._outcome, evidence)))
         cut = f"{self.name} reads only {self._room} tokens: its prompts were cut"
         return Answers(verdicts, (cut,) if self._cut else ())
 
-    def _one(self, evidence: Evidence) -> Verdict:
+    def _embedded(self) -> Judge:
+        """Whose patterns are never lost; see ``rounds.combined``."""
+        if self._fallback is None:
+            from detector.judge.embedded import EmbeddedJudge
+
+            self._fallback = EmbeddedJudge()
+        return self._fallback
+
+    def _outcome(self, evidence: Evidence) -> Outcome:
+        verdict = self._one(evidence)
+        return Outcome(verdict) if verdict else Outcome(failure=Failure("no finite score"))
+
+    def _one(self, evidence: Evidence) -> Verdict | None:
         ids = tuple(i for i in schema.allowed(evidence) if i != UNCLEAR)
         prompt = self._prompt(ids, schema.user_prompt(evidence, self.budget_tokens))
         scores = self._scores(prompt, ids)
@@ -66,7 +86,7 @@ class TransformersJudge:
             prior = self._prior
             scores = scores - np.array([prior[i] for i in ids])
         if not np.isfinite(scores).all():
-            return feedback.unclear(evidence, "the model gave no finite score")
+            return None
         weight = np.exp(scores - scores.max())
         order = np.argsort(-weight, kind="stable")[:MOST_CANDIDATES]
         candidates = tuple((ids[i], float(weight[i] / weight.sum())) for i in order)
@@ -162,9 +182,8 @@ class TransformersJudge:
             )
         text = self._tokenizer.decode(made[0, len(prompt) :], skip_special_tokens=True)
         text = words.bounded(text, schema.EXPLANATION_CHARS)
-        if not text or rounds.unsupported(text, evidence):
-            return verdict
-        return dataclasses.replace(verdict, explanation=text)
+        held = grounded(text, evidence, verdict.pattern).text
+        return dataclasses.replace(verdict, explanation=held) if held else verdict
 
 
 def _chat(tokenizer: Any, system: str, user: str) -> str:

@@ -1,8 +1,9 @@
 """Training the confidence: labelled candidates -> trees and their calibration.
 
 A candidate is right where the label of its trace names its pattern there (``scoring.kind_of``).
-What nobody knows teaches nothing. In an injected trace a candidate that the untouched base has as
-well says little: it may be a problem that the program has by nature.
+What nobody knows teaches nothing. A candidate beside the fault that was put in says little where
+the program may have it by nature: in an injected trace where the untouched base has it as well, in
+a simulated one always.
 
 Everything is deterministic for a table and a seed. Confidences are held out by program: no
 candidate is ever scored by trees, or calibrated by a curve, that saw its program.
@@ -46,7 +47,7 @@ class ConfidenceTraining:
     """Settings of a training run (``conf/experiment/confidence.yaml``).
 
     ``weights``: of the candidates of a trace together, by its origin, before the root of their
-    number; ``own_weight``: of a candidate that the untouched base has, too; ``folds``: groups of
+    number; ``own_weight``: of a candidate that the program may have by nature; ``folds``: groups of
     programs that are left out in turn to calibrate.
     """
 
@@ -62,7 +63,7 @@ class ConfidenceTraining:
             "natural": 5.0,
         }
     )
-    own_weight: float = 0.25
+    own_weight: float = 0.1
     folds: int = 8
     parameters: dict[str, Any] = field(default_factory=dict)
 
@@ -71,7 +72,7 @@ class ConfidenceTraining:
 class Candidates:
     """Rows of the table ``candidates`` as arrays, with what the labels say of each.
 
-    ``kind``: of ``scoring``; ``own``: which the untouched base has as well; ``finding``: as a scan
+    ``kind``: of ``scoring``; ``own``: which the program may have by nature; ``finding``: as a scan
     reports it.
     """
 
@@ -134,7 +135,8 @@ def _program(workload: str, same: Mapping[str, str]) -> str:
 
 
 def _own(found: Sequence[Prediction], truths: Sequence[Truth], share: Float64) -> Bools:
-    """Which candidates were not put in, and hardly rise above those of the untouched base."""
+    """Which candidates were not put in, and hardly rise above those of the untouched base; of a
+    simulated program, which has none, all that are not labelled."""
     untouched = {
         (t.base, f.pattern): s for f, t, s in zip(found, truths, share, strict=True) if t.untouched
     }
@@ -142,8 +144,10 @@ def _own(found: Sequence[Prediction], truths: Sequence[Truth], share: Float64) -
         np.inf if f.pattern in t.by_pattern else s - untouched.get((t.base, f.pattern), -np.inf)
         for f, t, s in zip(found, truths, share, strict=True)
     ]
-    injected = np.array([t.origin == "injected" for t in truths], np.bool_)
-    return injected & (np.array(rise) < np.maximum(NEW, NEW_PART * share))
+    origin = np.array([t.origin for t in truths], np.str_)
+    labelled = np.array([f.pattern in t.by_pattern for f, t in zip(found, truths, strict=True)])
+    hardly = np.array(rise) < np.maximum(NEW, NEW_PART * share)
+    return ((origin == "injected") & hardly) | ((origin == "simulated") & ~labelled)
 
 
 # -- training --------------------------------------------------------------------------------------

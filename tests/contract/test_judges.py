@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ from tests.judging import evidence_of, loader, readback
 from tests.tiny_language_model import make
 from tests.traces import kernel, op, trace_of
 
-ANSWER = {"pattern": NONE, "confidence": 0.7, "explanation": "Fine.", "fix": "", "claims": []}
+ANSWER = {"patterns": [{"pattern": NONE, "confidence": 0.7, "explanation": "Fine."}], "look": ""}
 BACKENDS = ("none", "embedded", "openai", "openai-down", "transformers", "recorded")
 
 
@@ -50,17 +51,24 @@ def judge(request, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
     elif request.param == "embedded":
         yield EmbeddedJudge(small_model(folder))
     elif request.param == "openai":
-        pytest.importorskip("openai")
         with serving(lambda _: Reply(json.dumps(ANSWER))) as chat:
-            yield OpenAIJudge(model="m", base_url=chat.url, retries=0)
+            yield OpenAIJudge(model="m", base_url=chat.url, retries=0, **offline())
     elif request.param == "openai-down":
-        pytest.importorskip("openai")
-        yield OpenAIJudge(model="m", base_url="http://127.0.0.1:9/v1", retries=0, timeout_s=1)
+        yield OpenAIJudge(
+            model="m", base_url="http://127.0.0.1:9/v1", retries=0, timeout_s=1, **offline()
+        )
     elif request.param == "transformers":
         pytest.importorskip("transformers")
-        yield TransformersJudge(str(make(folder, positions=512)), budget_tokens=100)
+        yield TransformersJudge(
+            str(make(folder, positions=512)), budget_tokens=100, fallback=NoJudge()
+        )
     else:
         yield RecordedJudge(folder / "answers.json", NoJudge())
+
+
+def offline() -> dict[str, Any]:
+    """Nothing on disk, nothing on standard error."""
+    return {"cache": False, "fallback": NoJudge(), "say": lambda _: None}
 
 
 def small_model(folder: Path) -> Path:
@@ -89,7 +97,6 @@ def test_every_evidence_gets_one_valid_verdict(judge: Judge, evidence: list[Evid
         assert 0 <= verdict.confidence <= 1
         assert all(name in BY_ID or name == NONE for name, _ in verdict.candidates)
         assert all(0 <= p <= 1 for _, p in verdict.candidates)
-        assert sum(p for _, p in verdict.candidates) <= 1 + 1e-6
 
 
 def test_words_are_fit_to_show(judge: Judge, evidence: list[Evidence]):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from random import Random
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from detector.evidence import Evidence
 from detector.findings import Settings
 from detector.flagger import Float32, Scores
 from detector.judge import Answers, Verdict
-from detector.patterns import BY_ID, CLASSES, IDS
+from detector.patterns import BY_ID, IDS
 from detector.report import Report, from_json, occurrences, to_json
 from detector.taxonomy import NONE, UNCLEAR, severity
 from detector.trace import Step, Trace
@@ -35,19 +36,30 @@ class AnyFlagger:
 
     def score(self, matrix: Float32) -> Scores:
         n = len(matrix)
-        classes = self.random.random((n, len(CLASSES))) ** 8
-        share = classes / classes.sum(axis=1, keepdims=True)
         cpu, gpu = self.random.random((2, n)).astype(np.float32)
-        return Scores(cpu, gpu, share.astype(np.float32))
+        return Scores(cpu, gpu)
 
     def drivers(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
         return [()] * len(matrix)
+
+
+class AnyConfidence:
+    """Says anything."""
+
+    name = "any"
+
+    def __init__(self, seed: int) -> None:
+        self.random = np.random.default_rng(seed)
+
+    def score(self, matrix: Float32) -> npt.NDArray[np.float64]:
+        return self.random.random(len(matrix))
 
 
 class AnyJudge:
     """Names patterns at random, those that the trace cannot show too, and others."""
 
     name = "any"
+    names_more = True
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -87,6 +99,7 @@ def any_report(
             trace,
             windower=ByStep(parts=4, fallback=12),
             flagger=AnyFlagger(seed),
+            confidence=AnyConfidence(seed),
             judge=AnyJudge(seed),
             settings=Settings(**chosen),  # type: ignore[arg-type]
         )
@@ -124,7 +137,7 @@ def test_findings_add_up(seed: int, steps: int) -> None:
 @FEW
 @given(SEEDS, STEPS, st.floats(0, 1))
 def test_leads_are_what_is_less_likely(seed: int, steps: int, lead: float) -> None:
-    report, _ = any_report(seed, steps, lead=lead, unconfirmed=0.3, unconfirmed_cpu=0.2)
+    report, _ = any_report(seed, steps, lead=lead)
     assert all(f.confidence >= lead for f in report.findings)
     assert all(f.confidence < lead for f in report.leads)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from detector import kineto
+from detector.flagger.confidence import LightGBMConfidence
 from detector.flagger.lightgbm import LightGBMFlagger
 from detector.judge.embedded import EmbeddedJudge
 from detector.pipeline import detect
@@ -33,6 +34,7 @@ def report(name: str) -> Report:
         kineto.read(FOLDER / f"{name}.json.gz"),
         windower=ByStep(),
         flagger=LightGBMFlagger(),
+        confidence=LightGBMConfidence(),
         judge=EmbeddedJudge(),
     )
 

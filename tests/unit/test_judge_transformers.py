@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from detector.errors import JudgeError
 from detector.judge import feedback, schema
+from detector.judge.nothing import NoJudge
 from detector.judge.transformers import TransformersJudge
 from detector.taxonomy import UNCLEAR
 from tests.judging import loader, readback
@@ -100,11 +102,29 @@ def test_calibration_takes_off_what_is_thought_without_evidence(folder: Path):
     assert verdict.pattern == ids[int(np.argmax(wanted))]
 
 
+def test_no_finite_score_leaves_the_embedded_verdict(folder: Path, monkeypatch):
+    judge = TransformersJudge(str(folder), budget_tokens=BUDGET, fallback=NoJudge())
+    monkeypatch.setattr(judge, "_scores", lambda _, ids: np.full(len(ids), np.nan))
+    (verdict,) = judge.judge([readback()]).verdicts
+    (own,) = NoJudge().judge([readback()]).verdicts
+    assert replace(verdict, fallback="") == own
+    assert verdict.fallback == "no finite score"
+
+
+def test_what_the_embedded_judge_holds_likely_stays_likely(folder: Path):
+    judge = TransformersJudge(str(folder), budget_tokens=BUDGET, fallback=NoJudge())
+    (verdict,) = judge.judge([readback()]).verdicts
+    assert dict(verdict.candidates)["sync-scalar-readback"] >= 0.6
+
+
 def test_generated_words_are_shown_only_if_they_hold(folder: Path, monkeypatch):
     judge = TransformersJudge(str(folder), budget_tokens=BUDGET, generate=True, max_tokens=8)
     evidence = readback()
     before = feedback.verdict(evidence, "sync-scalar-readback", 0.5, ())
-    for said, kept in (("It waits 33.0% of the time.", True), ("It wastes 8765.4 µs.", False)):
+    for said, kept in (
+        ("The host waits 33.0% of the time.", True),
+        ("It wastes 8765.4 µs.", False),
+    ):
         monkeypatch.setattr(judge._tokenizer, "decode", lambda *_, s=said, **__: s)
         verdict = judge._reworded(evidence, before)
         assert (verdict.explanation == said) is kept

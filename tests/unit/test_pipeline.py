@@ -11,8 +11,10 @@ from detector.candidates import Candidate
 from detector.evidence import Evidence
 from detector.findings import Settings, joined
 from detector.flagger import Float32, Scores
+from detector.flagger.confidence import ConstantConfidence
 from detector.judge import Answers, Verdict
-from detector.patterns import BY_ID, CLASSES, IDS, Occurrences
+from detector.judge.embedded import EmbeddedJudge
+from detector.patterns import BY_ID, IDS, Occurrences
 from detector.patterns import BY_ID as PATTERN_BY_ID
 from detector.pipeline import detect
 from detector.report import Finding, Report, from_json, occurrences, to_json
@@ -38,7 +40,7 @@ Hot = Mapping[int, tuple[str, str]]
 
 
 class Flags:
-    """Suspects the windows it is told to, for the pattern it is told."""
+    """Suspects the windows it is told to."""
 
     name = "fake flagger"
 
@@ -48,12 +50,9 @@ class Flags:
 
     def score(self, matrix: Float32) -> Scores:
         sides = {side: np.zeros(len(matrix), np.float32) for side in ("cpu", "gpu")}
-        classes = np.zeros((len(matrix), len(CLASSES)), np.float32)
-        classes[:, CLASSES.index(NONE)] = 0.25
-        for i, (side, pattern) in self.hot.items():
+        for i, (side, _) in self.hot.items():
             sides[side][i] = self.high
-            classes[i, CLASSES.index(pattern)] = 0.75
-        return Scores(sides["cpu"], sides["gpu"], classes)
+        return Scores(sides["cpu"], sides["gpu"])
 
     def drivers(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
         return [("idle_op",)] * len(matrix)
@@ -66,6 +65,7 @@ class Answering:
     """Answers by a function and remembers what it was asked."""
 
     name = "fake judge"
+    names_more = True
 
     def __init__(self, says: Says, *warnings: str) -> None:
         self.says, self.warnings = says, warnings
@@ -91,13 +91,22 @@ def every_step(side: str, pattern: str, span: tuple[int, int] = (0, 10), steps: 
     return {10 * s + i: (side, pattern) for s in range(steps) for i in range(*span)}
 
 
+SURE, UNSURE = ConstantConfidence(0.8, 0.8), ConstantConfidence(0.4, 0.4)
+
+
 def report_of(
-    trace: Trace, hot: Hot, says: Says, settings: Settings | None = None, parts: int = 10
+    trace: Trace,
+    hot: Hot,
+    says: Says,
+    settings: Settings | None = None,
+    parts: int = 10,
+    confidence: ConstantConfidence = SURE,
 ) -> Report:
     report = detect(
         trace,
         windower=ByStep(parts),
         flagger=Flags(hot),
+        confidence=confidence,
         judge=Answering(says),
         settings=settings or Settings(),
     )
@@ -122,7 +131,7 @@ def test_a_candidate_that_the_judge_confirms_is_a_finding() -> None:
     assert finding.estimated_savings_us == pytest.approx(finding.share * 4_000)
     low, high = finding.savings_range_us
     assert low <= finding.estimated_savings_us <= high
-    assert (finding.severity, finding.confidence) == ("critical", 0.8)
+    assert (finding.severity, finding.confidence) == ("critical", pytest.approx(0.8))
     assert finding.score == pytest.approx(0.9)
     assert (finding.explanation, finding.fix.summary) == ("Because.", "Do this.")
     assert finding.fix.code == BY_ID[LAUNCH].code
@@ -148,33 +157,50 @@ def test_occurrences_without_a_length_have_a_place() -> None:
 
 
 def test_a_candidate_that_nobody_flagged_is_a_finding_all_the_same() -> None:
-    judge = Answering(always(NONE, 0.9, (NONE, 0.9)))
-    report = detect(TRACE, windower=ByStep(10), flagger=Flags({}), judge=judge)
-    finding = only(report)
-    assert (finding.pattern, finding.confidence) == (LAUNCH, Settings().unconfirmed)
-    assert finding.explanation.startswith(BY_ID[LAUNCH].what)
-    assert len(judge.asked) == 1  # about the candidate's own place
+    judge = Answering(always(LAUNCH))
+    report = detect(TRACE, windower=ByStep(10), flagger=Flags({}), confidence=SURE, judge=judge)
+    assert only(report).score == 0
+    (asked,) = judge.asked  # about the candidate's own place
+    assert asked.region.candidates == ((LAUNCH, 0.8),)
     assert len(report.windows) == 40
 
 
+@pytest.mark.parametrize(
+    ("says", "confidence"),
+    [
+        (always(LAUNCH, 0.6), 0.7),
+        (always(NONE, 0.9, (NONE, 0.9)), 0.4),
+        (always(LAYOUT, 0.9, (LAYOUT, 0.9), (LAUNCH, 0.4)), 0.6),
+        (always(UNCLEAR, 0.0, (LAUNCH, 0.8)), 0.8),
+    ],
+    ids=["named", "not named", "a second thought", "unclear"],
+)
+def test_the_confidence_is_the_mean_of_the_models_and_the_judges(
+    says: Says, confidence: float
+) -> None:
+    report = report_of(TRACE, {}, says)
+    (found,) = (f for f in (*report.findings, *report.leads) if f.pattern == LAUNCH)
+    assert found.confidence == pytest.approx(confidence)
+    assert (found in report.leads) == (confidence < 0.5)
+
+
 def test_a_candidate_of_less_than_even_confidence_is_a_lead() -> None:
-    settings = Settings(unconfirmed=0.4)
-    report = report_of(TRACE, {}, always(NONE, 0.9, (NONE, 0.9)), settings)
+    report = report_of(TRACE, {}, always(LAUNCH, 0.5), confidence=UNSURE)
     assert report.findings == ()
-    assert [(f.pattern, f.confidence) for f in report.leads] == [(LAUNCH, 0.4)]
+    assert [f.pattern for f in report.leads] == [LAUNCH]
 
 
-def test_without_a_device_a_candidate_needs_the_judge() -> None:
-    redundant = "memory-redundant-copy"
-    doubted = report_of(CPU_RUN, {}, always(NONE, 0.9, (NONE, 0.9)))
-    assert redundant in {f.pattern for f in doubted.leads}
-    assert doubted.findings == ()
-    assert only(report_of(CPU_RUN, {}, always(redundant)), redundant).confidence == 0.8
+def test_the_embedded_judge_adds_nothing_to_the_confidence() -> None:
+    stages = {"windower": ByStep(10), "flagger": Flags({}), "judge": EmbeddedJudge()}
+    finding = only(detect(TRACE, **stages, confidence=SURE))
+    assert finding.confidence == pytest.approx(0.8)
+    assert finding.explanation.startswith(BY_ID[LAUNCH].what)
+    assert only(detect(TRACE, **stages, confidence=SURE)) == finding
 
 
 def test_what_saves_nothing_is_no_finding_whatever_the_judge_says() -> None:
     report = report_of(TRACE, every_step("gpu", LAYOUT), always(LAYOUT, 1.0))
-    assert [f.pattern for f in report.findings] == [LAUNCH]
+    assert [f.pattern for f in (*report.findings, *report.leads)] == [LAUNCH]
 
 
 def test_the_same_trace_gives_the_same_report() -> None:
@@ -219,12 +245,10 @@ def test_savings_of_all_findings_are_disjoint() -> None:
     assert savings == sorted(savings, reverse=True)
 
 
-@pytest.mark.parametrize(("probability", "confidence"), [(0.7, 0.7), (0.2, 0.5)])
-def test_a_second_thought_of_the_judge_counts(probability: float, confidence: float) -> None:
-    says = always(LAYOUT, 0.9, (LAYOUT, 0.9), (LAUNCH, probability))
+def test_what_the_judge_says_of_another_pattern_does_not_explain_a_finding() -> None:
+    says = always(LAYOUT, 0.9, (LAYOUT, 0.9), (LAUNCH, 0.7))
     finding = only(report_of(TRACE, every_step("cpu", LAUNCH), says))
-    assert finding.confidence == confidence
-    assert finding.explanation.startswith(BY_ID[LAUNCH].what)  # its words were about another
+    assert finding.explanation.startswith(BY_ID[LAUNCH].what)
     assert finding.fix.summary.startswith(BY_ID[LAUNCH].fix)
 
 
@@ -234,7 +258,7 @@ def test_the_place_where_the_judge_was_surest_explains_the_finding() -> None:
         return verdict(LAUNCH, 0.5 + 0.1 * (step == 2), says=f"step {step}")
 
     finding = only(report_of(TRACE, every_step("cpu", LAUNCH, SPAN), says))
-    assert (finding.explanation, finding.confidence) == ("step 2", 0.6)
+    assert (finding.explanation, finding.confidence) == ("step 2", pytest.approx(0.7))
 
 
 # -- what is never a finding -----------------------------------------------------------------------
@@ -258,7 +282,7 @@ def test_a_pattern_without_occurrences_is_no_finding(pattern: str) -> None:
 
 def test_a_pattern_that_no_one_knows_is_no_finding() -> None:
     report = report_of(TRACE, every_step("cpu", PYTHON), always("made-up"))
-    assert [f.pattern for f in report.findings] == [LAUNCH]
+    assert [f.pattern for f in (*report.findings, *report.leads)] == [LAUNCH]
 
 
 CPU_RUN = trace_of(
@@ -280,20 +304,12 @@ def test_a_blind_pattern_is_not_checked_and_never_a_finding() -> None:
 def test_a_trace_that_cannot_be_analyzed_has_a_reason_and_no_findings() -> None:
     short = trace_of(op("aten::mm", 0, 40), launch(10, 5, 1), kernel("gemm", 20, 30, 1))
     judge = Answering(always(LAUNCH))
-    report = detect(short, windower=ByStep(10), flagger=Flags({}), judge=judge)
+    report = detect(short, windower=ByStep(10), flagger=Flags({}), confidence=SURE, judge=judge)
     assert not report.analyzable
     assert "1 ms" in (report.why_not or "")
     assert report.record_instead
     assert (report.findings, report.leads, judge.asked) == ((), (), [])
     assert sum(row.share for row in report.ledger) == pytest.approx(1)  # what it shows is shown
-
-
-# -- unclear ---------------------------------------------------------------------------------------
-
-
-def test_an_unclear_answer_loses_no_finding() -> None:
-    finding = only(report_of(TRACE, every_step("cpu", LAUNCH, SPAN), always(UNCLEAR, 0.0)))
-    assert (finding.pattern, finding.confidence) == (LAUNCH, Settings().unconfirmed)
 
 
 # -- many places -----------------------------------------------------------------------------------
@@ -305,6 +321,7 @@ def test_candidates_are_asked_about_before_flagged_regions() -> None:
         TRACE,
         windower=ByStep(10),
         flagger=Flags(every_step("gpu", FP32, (1, 5))),
+        confidence=SURE,
         judge=judge,
         settings=Settings(max_regions=2),
     )
@@ -323,7 +340,9 @@ def test_occurrences_are_counted_beyond_those_listed() -> None:
 
 def test_the_judges_warnings_are_the_reports() -> None:
     judge = Answering(always(PYTHON), "the server is down")
-    report = detect(TRACE, windower=ByStep(), flagger=Flags({}), judge=judge, config={"a": 1})
+    report = detect(
+        TRACE, windower=ByStep(), flagger=Flags({}), confidence=SURE, judge=judge, config={"a": 1}
+    )
     assert report.warnings == ("the server is down",)
     assert report.tool.config == {"a": 1}
 
@@ -353,10 +372,11 @@ def test_every_trace_gives_a_valid_report(trace: Trace, pattern: str) -> None:
     class All(Flags):
         def score(self, matrix: Float32) -> Scores:
             ones = np.ones(len(matrix), np.float32)
-            even = np.full((len(matrix), len(CLASSES)), 1 / len(CLASSES), np.float32)
-            return Scores(ones, ones, even)
+            return Scores(ones, ones)
 
-    report = detect(trace, windower=ByStep(), flagger=All({}), judge=Answering(always(pattern)))
+    report = detect(
+        trace, windower=ByStep(), flagger=All({}), confidence=SURE, judge=Answering(always(pattern))
+    )
     assert from_json(to_json(report)) == report
     assert sum(f.share for f in report.findings) <= 1 + 1e-9
     assert 0 <= report.summary.gpu_busy <= 1

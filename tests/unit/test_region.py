@@ -9,12 +9,8 @@ import pytest
 
 from detector.flagger import Float32, Scores
 from detector.intervals import EMPTY, Intervals
-from detector.patterns import BY_ID, CLASSES
-from detector.region import CANDIDATES, Region, merge
-from detector.taxonomy import NONE
+from detector.region import Region, merge
 from detector.window import Window
-
-HOST, SYNC, FP32 = "host-launch-bound", "sync-explicit", "compute-fp32-matmul"
 
 
 class Fake:
@@ -32,20 +28,12 @@ class Fake:
         return [(f"{side} {row[0]:.0f}",) for row in matrix]
 
 
-Likely = dict[str, float]
-
-
-def scores(cpu: Sequence[float], gpu: Sequence[float], likely: Sequence[Likely]) -> Scores:
-    classes = np.zeros((len(likely), len(CLASSES)), np.float32)
-    for i, row in enumerate(likely):
-        for name, probability in row.items():
-            classes[i, CLASSES.index(name)] = probability
-    return Scores(np.array(cpu, np.float32), np.array(gpu, np.float32), classes)
+def scores(cpu: Sequence[float], gpu: Sequence[float]) -> Scores:
+    return Scores(np.array(cpu, np.float32), np.array(gpu, np.float32))
 
 
 def regions(
     cpu: Sequence[float],
-    likely: Sequence[Likely] | None = None,
     steps: Sequence[int | None] | None = None,
     edges: Intervals = EMPTY,
     gpu: Sequence[float] | None = None,
@@ -55,7 +43,7 @@ def regions(
     windows = tuple(
         Window(100 * i, 100 * (i + 1), steps[i] if steps else None, 0, 100 * n) for i in range(n)
     )
-    given = scores(cpu, gpu or [0.0] * n, likely or [{HOST: 0.9}] * n)
+    given = scores(cpu, gpu or [0.0] * n)
     return merge(windows, given, Fake(), np.arange(n, dtype=np.float32)[:, None], edges)
 
 
@@ -92,41 +80,8 @@ def test_a_change_of_step_cuts() -> None:
     assert spans(regions([0.9] * 4, steps=[None, None, 0, 0])) == [(0, 200), (200, 400)]
 
 
-def test_a_change_of_the_likeliest_pattern_cuts() -> None:
-    found = regions([0.9] * 3, [{HOST: 0.6, SYNC: 0.2}, {HOST: 0.3, SYNC: 0.4}, {SYNC: 0.8}])
-    assert spans(found) == [(0, 100), (100, 300)]
-    assert [region.candidates[0][0] for region in found] == [HOST, SYNC]
-
-
-def test_patterns_of_the_other_side_and_none_cut_nothing() -> None:
-    found = regions([0.9] * 3, [{HOST: 0.3, FP32: 0.6}, {HOST: 0.3, NONE: 0.7}, {HOST: 0.9}])
-    assert spans(found) == [(0, 300)]
-
-
-def test_candidates_are_of_the_side_or_none_best_first() -> None:
-    likely = {FP32: 0.5, NONE: 0.2, HOST: 0.2, SYNC: 0.1}
-    (cpu,) = regions([0.9], [likely])
-    assert {name for name, _ in cpu.candidates[:3]} == {NONE, HOST, SYNC}
-    (gpu,) = regions([0.0], [likely], gpu=[0.9])
-    assert [name for name, _ in gpu.candidates[:2]] == [FP32, NONE]
-    for region in (cpu, gpu):
-        names, probabilities = zip(*region.candidates, strict=True)
-        assert len(names) == CANDIDATES
-        assert all(name == NONE or BY_ID[name].side == region.side for name in names)
-        assert list(probabilities) == sorted(probabilities, reverse=True)
-
-
-def test_none_is_as_likely_as_the_score_leaves_it_and_the_patterns_share_the_rest() -> None:
-    (region,) = regions([0.9, 0.5], [{HOST: 0.9}, {HOST: 0.3, FP32: 0.7}])
-    assert region.candidates[:2] == ((HOST, 0.7), (NONE, 0.3))  # the mean of both windows
-    (region,) = regions([0.8], [{HOST: 0.3, SYNC: 0.1, FP32: 0.6}])
-    assert region.candidates[:3] == ((HOST, 0.6), (SYNC, 0.2), (NONE, 0.2))
-    (region,) = regions([0.8], [{FP32: 1.0}])  # nothing of this side
-    assert dict(region.candidates)[NONE] == pytest.approx(0.2)
-
-
 def test_both_sides_may_suspect_the_same_time() -> None:
-    found = regions([0.9, 0.1], [{HOST: 0.5, FP32: 0.5}] * 2, gpu=[0.9, 0.9])
+    found = regions([0.9, 0.1], gpu=[0.9, 0.9])
     assert [(r.side, r.start, r.end) for r in found] == [("cpu", 0, 100), ("gpu", 0, 200)]
 
 

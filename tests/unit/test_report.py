@@ -15,8 +15,11 @@ from detector.errors import DetectorError
 from detector.report import (
     LEVELS,
     Candidate,
+    Claim,
     Finding,
     Fix,
+    JudgeRound,
+    Judging,
     LedgerPlace,
     LedgerRow,
     NotChecked,
@@ -43,7 +46,7 @@ FINDING_NAMES = {
     "id": {}, "pattern": {}, "side": {}, "start_us": {}, "end_us": {}, "steps": {},
     "score": {}, "confidence": {}, "severity": {}, "kind": {}, "estimated_savings_us": {},
     "savings_range_us": {}, "by_step_us": {}, "share": {}, "assumes": {}, "occurrences": {},
-    "evidence": {}, "explanation": {},
+    "evidence": {}, "explanation": {}, "claims": {"label": {}, "value": {}}, "judged_by": {},
     "fix": {"summary": {}, "code": {}, "where": {"file": {}, "line": {}, "function": {}}},
     "candidates": {"pattern": {}, "probability": {}},
 }  # fmt: skip
@@ -66,6 +69,12 @@ CONTRACT = {
                 "gpu_score": {}},
     "findings": FINDING_NAMES,
     "leads": FINDING_NAMES,
+    "judging": {
+        "model": {}, "prompt": {}, "places": {}, "answered": {}, "fallbacks": {}, "invalid": {},
+        "struck": {}, "input_tokens": {}, "output_tokens": {}, "cost": {},
+        "rounds": {"start_us": {}, "end_us": {}, "round": {}, "view": {}, "outcome": {},
+                   "cached": {}, "input_tokens": {}, "output_tokens": {}, "seconds": {}},
+    },
     "not_checked": {"pattern": {}, "because": {}},
     "warnings": {},
 }  # fmt: skip
@@ -78,6 +87,7 @@ FINDING = Finding(
     20.0,
     fix=Fix("keep it on the device", "x", (SourceLine("train.py", 3, "step"),)),
     candidates=(Candidate("sync-scalar-readback", 0.9),),
+    claims=(Claim("device busy", 0.4),),
 )
 CAUSE = LedgerRow("loader", "host: data loader", "host", 1.0, 1.0, (LedgerPlace("f", "a.py", 1),))
 FULL = Report(
@@ -91,6 +101,7 @@ FULL = Report(
     leads=(FINDING,),
     windows=(WindowScore(0.0, 1.0, 0, 0.5),),
     findings=(FINDING,),
+    judging=Judging("m", rounds=(JudgeRound(0.0, 1.0, 1),)),
     not_checked=(NotChecked("comm-straggler", "one rank"),),
     warnings=("truncated",),
 )

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -16,12 +16,12 @@ import pytest
 from detector.errors import TraceError
 from detector.evidence import words
 from detector.flagger import Float32, Scores
+from detector.flagger.confidence import ConstantConfidence
 from detector.flagger.lightgbm import LightGBMFlagger
 from detector.judge import Judge
 from detector.judge.embedded import EmbeddedJudge
 from detector.judge.nothing import NoJudge
 from detector.kineto import read
-from detector.patterns import CLASSES
 from detector.pipeline import Settings, detect
 from detector.region import MOST_DRIVEN
 from detector.render import overlay
@@ -112,19 +112,21 @@ class EveryWindow(LightGBMFlagger):
         return super().drivers(matrix, side)
 
 
-class OnePattern:
-    """Every window is suspicious, for one pattern of a side, and nothing is computed for it."""
+class ReadsAll(NoJudge):
+    """Is shown the flagger's regions, too."""
 
-    name = "one pattern"
+    names_more = True
 
-    def __init__(self, pattern: str) -> None:
-        self.pattern, self.threshold = pattern, {"cpu": 0.5, "gpu": 2.0}
+
+class OneSide:
+    """Every window of the host's side is suspicious, and nothing is computed for it."""
+
+    name = "one side"
+    threshold: ClassVar = {"cpu": 0.5, "gpu": 2.0}
 
     def score(self, matrix: Float32) -> Scores:
         ones = np.ones(len(matrix), np.float32)
-        classes = np.zeros((len(matrix), len(CLASSES)), np.float32)
-        classes[:, CLASSES.index(self.pattern)] = 1
-        return Scores(ones, ones, classes)
+        return Scores(ones, ones)
 
     def drivers(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
         return [("idle_python",)] * len(matrix)
@@ -175,6 +177,7 @@ def scan(file: bytes, flagger: Any, judge: Judge, **settings: Any) -> Report:
         read(io.BytesIO(file)),
         windower=ByStep(),
         flagger=flagger,
+        confidence=ConstantConfidence(0.8, 0.8),
         judge=judge,
         settings=Settings(max_regions=6, **settings),  # a region costs a judge more than all else
     )
@@ -294,14 +297,14 @@ def test_a_third_of_a_real_traces_kernels_has_no_launch_and_counts(flagger: Ever
 
 def test_of_many_regions_the_weightiest_are_told_their_drivers(flagger: EveryWindow) -> None:
     flagger.asked = 0
-    report = scan(file_of(steps(MOST_DRIVEN + 50)), flagger, NoJudge())
+    report = scan(file_of(steps(MOST_DRIVEN + 50)), flagger, ReadsAll())
     assert len(report.windows) == 8 * len(report.source.steps)
     assert flagger.asked == MOST_DRIVEN
 
 
 def test_a_fault_of_every_one_of_ten_thousand_steps_is_one_finding() -> None:
     file = file_of(steps(10_000))
-    report = scan(file, OnePattern("host-python-overhead"), NoJudge())
+    report = scan(file, OneSide(), NoJudge())
     assert 10_000 <= len(report.windows) <= MAX_WINDOWS
     finding = report.findings[0]
     assert (finding.pattern, finding.steps) == ("host-launch-bound", tuple(range(10_000)))
@@ -316,7 +319,7 @@ def test_a_fault_of_every_one_of_ten_thousand_steps_is_one_finding() -> None:
 
 def test_thousands_of_steps_that_all_allocate_are_judged() -> None:
     every = [call(i * 1_000 + 600, 5, "cudaMalloc", 9**9 + i) for i in range(2_000)]
-    file, flags = file_of([*steps(2_000), *every]), OnePattern("memory-alloc-churn")
+    file, flags = file_of([*steps(2_000), *every]), OneSide()
     report = scan(file, flags, NoJudge())
     assert report.findings[0].steps == tuple(range(2_000))
 
@@ -430,6 +433,8 @@ def test_a_language_model_reads_a_hostile_name_as_a_quoted_word(
     seen: list[str] = []
 
     class Reading(NoJudge):
+        names_more = True
+
         def judge(self, evidence: Any) -> Any:
             seen.extend(one.text() for one in evidence)
             return super().judge(evidence)
