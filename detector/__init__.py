@@ -8,6 +8,7 @@ torch.profiler.profile(on_trace_ready=detector.report_to("folder"))
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
@@ -21,6 +22,4 @@ def __getattr__(name: str) -> object:
     """What this package offers, loaded when it is first asked for."""
     if name.startswith("_") or name not in __all__:
         raise AttributeError(f"module 'detector' has no attribute '{name}'")
-    import detector.api
-
-    return getattr(detector.api, name)
+    return getattr(import_module("detector.api"), name)

@@ -406,8 +406,8 @@ def to_json(report: Report) -> str:
     A number that is not finite becomes null in ``evidence`` and ``config``; anywhere else it is a
     fault of this program and raises ValueError naming the field.
     """
-    plain = plain(report, "report")
-    text = msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
+    encoded = msgspec.json.encode(plain(report, "report"))
+    text = msgspec.json.format(encoded, indent=2).decode() + "\n"
     return _UNSEEN.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
 
 
