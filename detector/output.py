@@ -44,7 +44,9 @@ class Output:
             name = self._free_name(target) if self.several else ""
             write_all(self.folder / name, report, file)
         self.results.append((target, report, name))
-        if self.form.many is None or not self.several:
+        # of several traces the terminal shows a table at the end
+        at_once = self.form.many is None and self.form.name != "terminal"
+        if at_once or not self.several:
             between = "\n" if len(self.reports) > 1 else ""
             emit(between + self.form.one(report, self.view), self.form.machine)
 
@@ -69,7 +71,7 @@ class Output:
 
             rows = [(target.label, result) for target, result, _ in self.results]
             view = self.view
-            emit("\n" + terminal.summary(rows, width=view.width, colour=view.colour), False)
+            emit(terminal.summary(rows, width=view.width, colour=view.colour), False)
         if self.folder is not None:
             write(self.folder / "summary.json", self._summary())
             if (form := BY_NAME["sarif"]).many is not None and form.file is not None:

@@ -103,7 +103,7 @@ def _details(report: Report, finding: Finding, number: int) -> list[str]:
         lines.append(f"- **why**: {escaped(finding.explanation, 2000)}")
     if features := wording.top_features(finding):
         lines.append(f"- **top features**: {escaped(features, 600)}")
-    for row in wording.evidence(finding):
+    for row in wording.further_evidence(finding):
         beside = f" ({escaped(row.beside)})" if row.beside else ""
         lines.append(f"- {escaped(row.label)}: **{escaped(row.value)}**{beside}")
     if finding.fix.summary:

@@ -101,6 +101,13 @@ class Row:
     beside: str = ""
 
 
+def further_evidence(finding: Finding, most: int = 3) -> list[Row]:
+    """The numbers that most exceed the rest of the trace and that the explanation does not name."""
+    said = finding.explanation.lower()
+    rows = evidence(finding, most=len(finding.evidence))
+    return [row for row in rows if row.label.lower() not in said][:most]
+
+
 def evidence(finding: Finding, most: int = 5, *, everything: bool = False) -> list[Row]:
     """The numbers behind a finding: first those that its explanation names, then those that most
     exceed the rest of the trace; those that do not, only where ``everything`` is asked for.
@@ -223,6 +230,22 @@ def verdict(report: Report) -> str:
     share = s.estimated_savings_us / s.analyzed_us if s.analyzed_us else 0.0
     saved = f"{duration(s.estimated_savings_us)} of {duration(s.analyzed_us)} ({rounded(share)})"
     return f"{plural(count, 'finding')}: estimated savings {saved}{tail}"
+
+
+def bound(report: Report) -> str:
+    """What bounds a trace without a finding, and how far it is from computing all the time."""
+    if not report.analyzable or report.findings or not report.ledger:
+        return ""
+    top = max(report.ledger, key=lambda row: row.us)
+    busy = sum(row.share for row in report.ledger if row.group == "busy")
+    device = "GPU" if has_device(report) else "CPU"
+    most = f" (most in {place(top.where[0])})" if top.where else ""
+    what = clean(top.label or top.cause, 80)
+    return (
+        f"Bound by {what}: {rounded(top.share)} of the time{most}. The {device} computes for "
+        f"{rounded(busy)}; without any idle time or exposed copy it would take "
+        f"{rounded(max(1 - busy, 0.0))} less."
+    )
 
 
 def _apart(report: Report) -> str:
