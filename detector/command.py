@@ -13,6 +13,7 @@ from typing import Final
 # A command's word, and the function that takes the words after it.
 COMMANDS: Final = {
     "diff": "detector.diff:main",
+    "mcp": "detector.agents:main",
     "rule": "detector.rules:show",
     "rules": "detector.rules:list_all",
 }

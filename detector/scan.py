@@ -109,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="trace-scan",
         usage="%(prog)s TRACE… [group=option | key=value …] [options]\n"
-        "       %(prog)s diff BEFORE AFTER | rules | rule PATTERN",
+        "       %(prog)s diff BEFORE AFTER | rules | rule PATTERN | mcp",
         description="Find performance anti-patterns in PyTorch profiler traces.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
