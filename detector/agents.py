@@ -119,13 +119,13 @@ class Desk:
     def _report(self, trace: str) -> Report:
         from detector.diff import is_report
         from detector.report import from_json
-        from detector.scanning import scan
+        from detector.scanning import report_of
 
         key = _key(trace)
         if key not in self._reports:
             path = Path(trace)
             known = from_json(path.read_bytes()) if is_report(path) else None
-            self._reports[key] = known or scan(path, trace, self.stages)
+            self._reports[key] = known or report_of(path, trace, self.stages)
             _forget(self._reports)
         return self._reports[key]
 

@@ -74,15 +74,15 @@ def scan_trace(trace: Source, *, overrides: Sequence[str] = (), **settings: obje
     Raises TraceError where it cannot be read, ConfigError for a setting that does not exist.
     """
     from detector.config import compose
-    from detector.scanning import scan, stages_of
+    from detector.scanning import report_of, stages_of
 
     stages = stages_of(compose("scan", _overrides(overrides, settings)))
     if isinstance(trace, str | Path):
-        return _of(scan(Path(trace), str(trace), stages))
+        return _of(report_of(Path(trace), str(trace), stages))
     with tempfile.TemporaryDirectory(prefix="trace-") as folder:
         file = Path(folder, "trace.json")
         _export(trace, file)
-        return _of(scan(file, "<profiler>", stages))
+        return _of(report_of(file, "<profiler>", stages))
 
 
 def diff_traces(

@@ -66,7 +66,7 @@ def read(path: str, overrides: Sequence[str] = ()) -> Report:
         except DetectorError as error:
             raise TraceError(f"{path}: {error}") from error
     from detector.config import compose
-    from detector.scanning import scan, stages_of
+    from detector.scanning import report_of, stages_of
     from detector.targets import find_traces, opened
 
     targets = find_traces(path)
@@ -74,7 +74,7 @@ def read(path: str, overrides: Sequence[str] = ()) -> Report:
         raise TraceError(f"{path}: {len(targets)} traces; a comparison takes one of each side")
     stages = stages_of(compose("scan", list(overrides)))
     with opened(targets[0], keep=False) as (file, _):
-        return scan(file, targets[0].label, stages)
+        return report_of(file, targets[0].label, stages)
 
 
 def is_report(path: Path) -> bool:

@@ -234,6 +234,11 @@ def exit_on_error(*more: type[Exception]) -> Iterator[None]:
         sys.exit(complain(error))
 
 
+def remark(text: str) -> None:
+    """One line on standard error that is no error."""
+    sys.stderr.write(f"note: {_message(DetectorError(text))}\n")
+
+
 def complain(error: Exception, label: str = "") -> int:
     say(f"error: {_message(error, label)}")
     return 2

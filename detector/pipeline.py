@@ -22,8 +22,7 @@ from detector.flagger import Flagger, Scores
 from detector.flagger.confidence import Confidence
 from detector.identity import identity
 from detector.intervals import Intervals
-from detector.judge import Answers, AskingJudge, Judge
-from detector.judge.rounds import UNSURE, Outcome, combined, joined
+from detector.judge import UNSURE, Answers, AskingJudge, Judge
 from detector.patterns import IDS
 from detector.programs import heavy_ops
 from detector.region import Region, halves, merge, top_features
@@ -135,6 +134,8 @@ def _finer(
     unsure = [i for i, case in enumerate(cases) if case.verdict.fallback == UNSURE]
     if not unsure:
         return cases, answers
+    from detector.judge.rounds import Outcome, combined, joined  # with all that asks a server
+
     again, more = ask([half for i in unsure for half in halves(cases[i].region)])
     clear = 0
     for i, pair in zip(unsure, zip(again[::2], again[1::2], strict=True), strict=True):

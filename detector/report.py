@@ -17,6 +17,7 @@ from typing import Literal
 import msgspec
 
 from detector.errors import DetectorError
+from detector.job import Job
 from detector.plain import plain
 from detector.taxonomy import Severity, Side
 
@@ -340,6 +341,9 @@ class Finding:
     """What to change, and where."""
     candidates: tuple[Candidate, ...] = ()
     """The patterns that were considered."""
+    ranks: tuple[int, ...] = ()
+    """The ranks of a job that show it, first the one whose times and figures these are; empty in
+    the report of one trace."""
 
 
 @dataclass(frozen=True)
@@ -386,6 +390,9 @@ class Report:
     """Patterns that this trace cannot show, or that were not asked for."""
     warnings: tuple[str, ...] = ()
     """Doubts about the trace, and what the judge could not do."""
+    job: Job | None = None
+    """What the ranks of one job tell together, in whose reference rank's trace all else is; null
+    in the report of one trace."""
 
 
 def occurrences(finding: Finding) -> tuple[tuple[float, float], ...]:

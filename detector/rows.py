@@ -90,7 +90,7 @@ def is_shape(value: object) -> bool:
 
 
 def appends(text: str) -> bool:
-    """Whether a cat adds a little to much: one dimension differs, 8 or more times."""
+    """Whether a cat appends to a growing tensor: one dimension differs, 8 or more times."""
     inputs = parsed(text)
     tensors = inputs[0] if inputs else None
     if not isinstance(tensors, list) or len(tensors) != 2 or not all(map(is_shape, tensors)):
@@ -103,7 +103,7 @@ def appends(text: str) -> bool:
 
 
 def cat_appends(activity: Activity) -> Int64:
-    """Concatenations that add a little to much: a cache that grows."""
+    """torch.cat calls that append to a growing tensor: a cache."""
     rows = activity.ops("cat")
     return rows[told(activity, activity.trace.dims[rows], appends)]
 

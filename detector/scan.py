@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from detector import __version__, scanning
+from detector import __version__
 from detector.errors import DetectorError, TraceError
 from detector.targets import Target, distinct, find_traces, opened
 
 if TYPE_CHECKING:
+    from detector.config import Config
     from detector.gate import Gate
     from detector.output import Output
     from detector.scanning import Stages
@@ -63,9 +64,14 @@ def _run(arguments: argparse.Namespace) -> int:
     for target, error in missing:
         out.fail(target, error)
     if targets:
-        stages = scanning.stages_of(config)
-        for target in targets:
-            _one(target, stages, gate, out)
+        if len(targets) > 1 and not any(target.readable_once for target in targets):
+            _many(targets, [*gate.overrides, *overrides], arguments.config_dir, config, gate, out)
+        else:
+            from detector.scanning import stages_of
+
+            stages = stages_of(config)  # what is wrong with it is said before any trace is read
+            for target in targets:
+                _one(target, stages, gate, out)
     out.close()
     if out.errors:
         return 2
@@ -91,9 +97,12 @@ def _one(target: Target, stages: Stages, gate: Gate, out: Output) -> None:
     """Scan one trace; what goes wrong with it is said and does not stop the others."""
     try:
         with opened(target, keep=out.folder is not None) as (file, again):
+            from detector.scanning import scan
+
             with _progress(target.label) as progress:
-                report = scanning.scan(file, target.label, stages, progress)
-            out.add(target, gate.chosen(report), again)
+                found = scan(file, target.label, stages, progress)
+            if found.report is not None:
+                out.add(target, gate.chosen(found.report), again)
     except (DetectorError, OSError) as error:
         out.fail(target, error)
     except Exception as error:  # noqa: BLE001
@@ -105,11 +114,37 @@ def _one(target: Target, stages: Stages, gate: Gate, out: Output) -> None:
         out.fail(target, TraceError(f"internal error: {type(error).__name__}: {error}"))
 
 
+def _many(
+    targets: Sequence[Target],
+    overrides: Sequence[str],
+    config_dir: Path | None,
+    config: Config,
+    gate: Gate,
+    out: Output,
+) -> None:
+    """Scan several files; those that are ranks of one job give one report."""
+    from detector.folder import scan_all
+    from detector.output import remark
+
+    outcomes, notes = scan_all(targets, overrides, config_dir, config.build("executor"))
+    for note in notes:
+        remark(note)
+    out.several = len(outcomes) + len(out.results) > 1  # the ranks of one job are one
+    for outcome in outcomes:
+        try:
+            if outcome.report is not None:
+                out.add(outcome.target, gate.chosen(outcome.report), outcome.target.path)
+            elif outcome.error is not None:
+                out.fail(outcome.target, outcome.error)
+        except (DetectorError, OSError) as error:
+            out.fail(outcome.target, error)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="trace-scan",
         usage="%(prog)s TRACE… [group=option | key=value …] [options]\n"
-        "       %(prog)s diff BEFORE AFTER | rules | rule PATTERN | mcp",
+        "       %(prog)s diff BEFORE AFTER | comm PATH… | rules | rule PATTERN | mcp",
         description="Find performance anti-patterns in PyTorch profiler traces.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -186,7 +221,8 @@ class _Parser(argparse.ArgumentParser):
 
 def _own(groups: dict[str, tuple[str, ...]]) -> list[tuple[str, tuple[str, ...]]]:
     """The groups that a scan has, of all that conf/ holds."""
-    return [(name, groups[name]) for name in ("window", "flagger", "confidence", "judge", "report")]
+    chosen = ("window", "flagger", "confidence", "judge", "report", "executor")
+    return [(name, groups[name]) for name in chosen]
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:

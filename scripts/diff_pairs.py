@@ -22,7 +22,7 @@ from dataset import labels
 from detector.config import compose
 from detector.difference import compare
 from detector.report import from_json, to_json
-from detector.scanning import scan, stages_of
+from detector.scanning import report_of, stages_of
 
 CHANGED = ("gone", "new", "better", "worse")
 
@@ -70,7 +70,7 @@ def _scan(file: Path, reports: Path, overrides: list[str]) -> None:
     kept = reports / f"{_stem(file)}.json"
     if not kept.exists():
         stages = stages_of(compose("scan", overrides))
-        kept.write_text(to_json(scan(file, file.name, stages)))
+        kept.write_text(to_json(report_of(file, file.name, stages)))
 
 
 def _print(pairs: dict[str, list[_Recording]]) -> None:

@@ -16,9 +16,7 @@ from detector.intervals import EMPTY, Intervals
 from detector.ledger import CAUSES
 from detector.patterns import PATTERNS
 
-# Not of the patterns that a single trace cannot show.
-SHOWN: Final = tuple(pattern for pattern in PATTERNS if "ranks" not in pattern.needs)
-SAVED: Final = {f"saved_{p.id.replace('-', '_')}": p.id for p in SHOWN}  # by feature's name
+SAVED: Final = {f"saved_{p.id.replace('-', '_')}": p.id for p in PATTERNS}  # by feature's name
 
 
 def _candidate(analysis: Analysis, pattern: str) -> Candidate | None:
@@ -52,7 +50,7 @@ FEATURES: Final = (
             f'what repairing "{pattern.title}" saves here',
             Ratio(Product(Scale(f"saved:{pattern.id}"), Covered(f"saved:{pattern.id}")), LENGTH),
         )
-        for name, pattern in zip(SAVED, SHOWN, strict=True)
+        for name, pattern in zip(SAVED, PATTERNS, strict=True)
     ),
     *(
         Feature(

@@ -66,7 +66,7 @@ FEATURES: Final = (
     Feature(
         "cat_appends",
         "share",
-        "concatenations that add a little to much, of all ops",
+        "torch.cat calls that append to a growing tensor, of all ops",
         count_share("cat append", "op"),
         "shapes",
     ),

@@ -19,7 +19,7 @@ from typing import Final
 
 from detector.errors import JudgeError
 from detector.evidence import Evidence, words
-from detector.judge import Answers, Judge, Serve, rounds, schema, wire
+from detector.judge import UNSURE, Answers, Judge, Serve, rounds, schema, wire
 from detector.judge.anonymous import Codes
 from detector.judge.breaker import REST_S, Breaker
 from detector.judge.cache import Cache, default_folder
@@ -177,7 +177,7 @@ class OpenAIJudge:
 
     def _warnings(self, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
         """One line, where any region has no answer or an answer was not valid."""
-        failed = [o.failure for o in outcomes if o.failure and o.failure.reason != rounds.UNSURE]
+        failed = [o.failure for o in outcomes if o.failure and o.failure.reason != UNSURE]
         if any(failure.reason == DRY_RUN for failure in failed):
             return ("judge: dry run, nothing was sent; the embedded judge's verdicts stand",)
         invalid = Counter(reason for o in outcomes for reason in o.invalid)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from html import escape
 
+from detector.render import job as job_text
 from detector.render import ledger, wording
 from detector.render.clean import LONGEST_NAME, clean, clean_lines
 from detector.render.units import duration, percent, plural
@@ -22,6 +23,7 @@ def render(report: Report) -> str:
     lines += [escaped(line) + "  " for line in (wording.extent(report), *wording.coverage(report))]
     lines += ["", f"**{escaped(wording.verdict(report), 700)}**"]
     lines += ["", escaped(wording.record_instead(report), 1100)]
+    lines += ["", *_job(report)]
     lines += ["", *_ledger(report)]
     lines += ["", *(f"> ⚠ {escaped(warning, 2000)}  " for warning in report.warnings), ""]
     findings = wording.findings(report)
@@ -34,6 +36,25 @@ def render(report: Report) -> str:
     blind = [f"{escaped(cause)}: {escaped(ids)}" for cause, ids in wording.not_checked(report)]
     lines += _list(f"Not checked ({plural(len(report.not_checked), 'pattern')}):", blind)
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
+
+
+def _job(report: Report) -> list[str]:
+    """Who waits for whom: a sentence, and a line for each rank."""
+    if (job := report.job) is None:
+        return []
+    head = "| rank | waits | transfers | others wait for it | most of its own time |"
+    return [
+        f"**{job_text.HEADING}.** {escaped(job_text.verdict(job), 700)}",
+        "",
+        *(escaped(line, 600) + "  " for line in job_text.summary(job)),
+        "",
+        head,
+        "|--:|--:|--:|--:|:--|",
+        *(
+            "| " + " | ".join(escaped(cell) for cell in row) + " |"
+            for row in job_text.rows(job)[: job_text.MOST]
+        ),
+    ]
 
 
 def _list(heading: str, items: Sequence[str]) -> list[str]:

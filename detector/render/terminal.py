@@ -11,6 +11,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from detector.job import Job
+from detector.render import job as job_text
 from detector.render import ledger, wording
 from detector.render.clean import clean, clean_lines
 from detector.render.units import duration, percent, plural, rounded
@@ -35,6 +37,8 @@ def render(report: Report, *, width: int = 100, colour: bool = False) -> str:
     parts: list[RenderableType] = [_head(report), Text(), *_verdict(report)]
     if found := wording.findings(report):
         parts.append(_overview(found))
+    if report.job is not None:
+        parts += [Text(), _job(report.job)]
     if report.ledger:
         parts += [Text(), _ledger(report)]
     if report.warnings:
@@ -132,6 +136,28 @@ def _overview(found: Sequence[Finding]) -> RenderableType:
         grade = Text(finding.severity, style=_COLOURS[finding.severity])
         table.add_row(str(number), grade, wording.savings(finding), wording.title(finding))
     return Padding(table, (0, 0, 0, 2))
+
+
+def _job(job: Job) -> RenderableType:
+    """Who waits for whom: a sentence, a line for each rank, the worst collectives."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    names = ("rank", "waits", "transfers", "others wait for it", "most of its own time")
+    for name in names:
+        right = name not in ("most of its own time",)
+        table.add_column(name, justify="right" if right else "left", no_wrap=True)
+    listed = job_text.rows(job)
+    for row in listed[: job_text.MOST]:
+        table.add_row(*map(clean, row))
+    more = len(listed) - job_text.MOST
+    lines = [job_text.verdict(job), *job_text.summary(job)]
+    shown = [Text(f"  {clean(job_text.collective(c))}") for c in job_text.worst(job)]
+    return Group(
+        Text(job_text.HEADING, style="bold"),
+        *(Text(line) for line in lines if line),
+        Padding(table, (0, 0, 0, 2)),
+        *([Text(f"  and {more} more ranks")] if more > 0 else []),
+        *shown,
+    )
 
 
 def _ledger(report: Report) -> RenderableType:

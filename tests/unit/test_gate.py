@@ -133,7 +133,7 @@ def scanned(tmp_path, monkeypatch):
     """A folder with a trace, every scan of which gives TYPICAL."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(scanning, "stages_of", lambda _: scanning.Stages({}, Limits(), {}))
-    monkeypatch.setattr(scanning, "scan", lambda *_: TYPICAL)
+    monkeypatch.setattr(scanning, "scan", lambda *_: scanning.Scanned(TYPICAL))
     (tmp_path / "a.json").write_text('{"schemaVersion": 1, "traceEvents": []}')
     return tmp_path
 

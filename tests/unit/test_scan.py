@@ -34,7 +34,9 @@ def pipeline(monkeypatch):
         result[0], source=replace(result[0].source, path=trace.source.path)
     )
     monkeypatch.setitem(sys.modules, "detector.pipeline", fake)
-    monkeypatch.setattr(scanning, "stages_of", lambda _: scanning.Stages({}, Limits(), {}))
+    stages = scanning.Stages({}, Limits(), {})
+    monkeypatch.setattr(scanning, "stages_of", lambda _: stages)
+    monkeypatch.setattr(scanning, "_stages", lambda *_: stages)
     return result
 
 
