@@ -338,15 +338,25 @@ def _status(
         return "better" if savings.by < 0 else "worse"
     longest = max(float(_step_lengths(report).mean()) for report in (before, after))
     if old is not None:
-        return "gone" if _is_clear(old, after, savings.before / longest) else "unsure"
+        return "gone" if _is_clear(old, after, savings, longest) else "unsure"
     assert new is not None
-    return "new" if _is_clear(new, before, savings.after / longest) else "unsure"
+    return "new" if _is_clear(new, before, savings, longest) else "unsure"
 
 
-def _is_clear(finding: Finding, other: Report, share: float) -> bool:
-    """Whether a finding of this share of a step, that the other scan lacks, is a change: not a
-    little below what is reported there, and looked for."""
+def _is_clear(finding: Finding, other: Report, savings: Change, step_us: float) -> bool:
+    """Whether a finding that the other scan lacks is a change: looked for there, and not only a
+    little below what is reported.
+
+    An opportunity is by nature in both programs: at the lower end of what it may save it must still
+    be half of the least that is reported. A fault may sit in one step of several, as a pause does.
+    """
     pattern = BY_ID.get(finding.pattern)
     if finding.pattern in {row.pattern for row in other.not_checked}:
         return False
-    return pattern is None or share >= CLEAR * LEAST_SHARE[pattern.kind]
+    if pattern is None:
+        return True
+    least = LEAST_SHARE[pattern.kind] * step_us
+    lower = abs(savings.by)
+    if pattern.kind == "opportunity" and savings.interval is not None:
+        lower = min(map(abs, savings.interval)) if savings.is_sure else 0.0
+    return abs(savings.by) >= CLEAR * least and lower >= least / 2
