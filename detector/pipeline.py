@@ -67,7 +67,7 @@ def detect(
     scores = flagger.score(matrix)
     learnt = confidence.score(candidate.matrix(analysis)).tolist()
     own = places_of(found, learnt, judged, windows, scores)
-    own = [replace(p, drivers=top_features(p, scores, flagger, matrix)) for p in own]
+    own = [replace(p, top_features=top_features(p, scores, flagger, matrix)) for p in own]
     flagged: tuple[Region, ...] = ()
     if judge.names_more and analysis.why_not is None:
         flagged = merge(windows, scores, flagger, matrix, analysis.activity.busy)

@@ -1,4 +1,4 @@
-"""Sets of rows that both the costs and the features go by, and what they are told by.
+"""Sets of rows that both the costs and the features go by, and how they are recognised.
 
 Shapes are interned texts: each distinct one is read once, never once an event.
 """
@@ -67,7 +67,7 @@ def _backward(activity: Activity) -> bool:
 # -- shapes --------------------------------------------------------------------------------------
 
 
-def told(activity: Activity, texts: Int32, test: Callable[[str], bool]) -> Bool:
+def matching(activity: Activity, texts: Int32, test: Callable[[str], bool]) -> Bool:
     """The test of each row's text, run once for each distinct text; False where there is none."""
     distinct, which = np.unique(texts, return_inverse=True)
     names = activity.trace.names
@@ -105,7 +105,7 @@ def appends(text: str) -> bool:
 def cat_appends(activity: Activity) -> Int64:
     """torch.cat calls that append to a growing tensor: a cache."""
     rows = activity.ops("cat")
-    return rows[told(activity, activity.trace.dims[rows], appends)]
+    return rows[matching(activity, activity.trace.dims[rows], appends)]
 
 
 def misaligned(text: str) -> bool:
@@ -134,7 +134,7 @@ def first_type(text: str) -> str:
 def misaligned_matmuls(activity: Activity) -> Int64:
     """Matrix products with a side of 16 or more that is no multiple of 8."""
     rows = activity.ops("matmul")
-    return rows[told(activity, activity.trace.dims[rows], misaligned)]
+    return rows[matching(activity, activity.trace.dims[rows], misaligned)]
 
 
 def casts(activity: Activity) -> Int64:
@@ -168,7 +168,7 @@ def _biased_pairs(activity: Activity) -> tuple[Int64, Bool]:
     conv, norm = activity.ops("conv_call"), activity.ops("batch_norm_call")
     both = np.union1d(conv, norm)
     adding = activity.holders(activity.ops("add"), vocabulary.HOST["conv_call"])
-    shaped = conv[told(activity, activity.trace.dims[conv], biased)]
+    shaped = conv[matching(activity, activity.trace.dims[conv], biased)]
     with_bias = np.isin(both, np.union1d(adding, shaped), assume_unique=True)
     is_norm = np.isin(both, norm, assume_unique=True)
     return both, with_bias[:-1] & is_norm[1:]

@@ -147,7 +147,7 @@ class Trace:
 
     @cached_property
     def vendor(self) -> Vendor:
-        """Whose device this is, told by names and categories; "cpu" without device work."""
+        """Whose device this is, known by names and categories; "cpu" without device work."""
         if not self.is_device_work.any():
             return "mtia" if (self.cat == Cat.MTIA).any() else "cpu"
         runtime = np.unique(self.name[self.cat == Cat.RUNTIME])

@@ -16,7 +16,9 @@ from detector.intervals import EMPTY, Intervals
 from detector.ledger import CAUSES
 from detector.patterns import PATTERNS
 
-SAVED: Final = {f"saved_{p.id.replace('-', '_')}": p.id for p in PATTERNS}  # by feature's name
+# Waiting for another rank is no fault of this one's windows.
+SHOWN: Final = tuple(pattern for pattern in PATTERNS if pattern.signal != "straggler")
+SAVED: Final = {f"saved_{p.id.replace('-', '_')}": p.id for p in SHOWN}  # by feature's name
 
 
 def _candidate(analysis: Analysis, pattern: str) -> Candidate | None:
@@ -50,7 +52,7 @@ FEATURES: Final = (
             f'what repairing "{pattern.title}" saves here',
             Ratio(Product(Scale(f"saved:{pattern.id}"), Covered(f"saved:{pattern.id}")), LENGTH),
         )
-        for name, pattern in zip(SAVED, PATTERNS, strict=True)
+        for name, pattern in zip(SAVED, SHOWN, strict=True)
     ),
     *(
         Feature(

@@ -61,7 +61,7 @@ def build(ranks: Sequence[RankTrace], notes: Sequence[str] = ()) -> Job:
 def _doubt(matched: Matched) -> str:
     return (
         f"only {matched.confidence:.0%} of the collectives agree over the ranks: who waits for whom"
-        " cannot be told"
+        " is not known"
     )
 
 
@@ -96,10 +96,10 @@ def _world(ranks: Sequence[RankTrace]) -> int | None:
 
 def _missing(ranks: Sequence[RankTrace]) -> tuple[tuple[int, ...], tuple[str, ...]]:
     world = _world(ranks)
-    told = {r.rank for r in ranks if r.rank is not None}
+    present = {r.rank for r in ranks if r.rank is not None}
     groups = {rank for r in ranks for members in r.groups.values() for rank in members}
     everybody = set(range(min(world, 1 << 20))) if world else groups
-    lost = tuple(sorted(everybody - told))
+    lost = tuple(sorted(everybody - present))
     if not lost:
         return (), ()
     from detector.logs.sequences import ranks_text

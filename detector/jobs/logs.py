@@ -49,7 +49,7 @@ def _sources(logs: Logs) -> tuple[Source, ...]:
     found = [
         Source(
             log.path,
-            f"NCCL {log.version or '(version not told)'} log, {log.lines:,} lines,"
+            f"NCCL {log.version or '(version unknown)'} log, {log.lines:,} lines,"
             f" {len(log.calls):,} calls of {len(log.communicators)} communicators",
         )
         for log in logs.nccl

@@ -137,8 +137,8 @@ def _lanes(ranks: Sequence[RankTrace]) -> list[tuple[dict[int, int], str]]:
 def _members(rank: RankTrace, lane: int) -> str:
     """A group's ranks: names alone are given anew to each rank's groups in some versions."""
     kinds = rank.collectives.kind[rank.collectives.lane == lane]
-    told = {rank.kinds[k].group_ranks for k in np.unique(kinds).tolist()} - {""}
-    return min(told) if told else ""
+    listed = {rank.kinds[k].group_ranks for k in np.unique(kinds).tolist()} - {""}
+    return min(listed) if listed else ""
 
 
 def _by_stream(streams: dict[int, list[tuple[int, Lane]]]) -> list[dict[int, int]]:

@@ -192,12 +192,12 @@ def _kind(trace: Trace, key: list[int]) -> Kind:
     def text(number: int) -> str:
         return trace.names[number] if number >= 0 else ""
 
-    told = kernel_of(text(name))
+    kernel = kernel_of(text(name))
     return Kind(
-        op=op_of(text(collective)) or told.op or op_of(text(name)) or "unknown",
-        dtype=text(dtype) or told.dtype,
-        algorithm=told.algorithm,
-        protocol=told.protocol,
+        op=op_of(text(collective)) or kernel.op or op_of(text(name)) or "unknown",
+        dtype=text(dtype) or kernel.dtype,
+        algorithm=kernel.algorithm,
+        protocol=kernel.protocol,
         group=text(group),
         group_size=max(size, 0),
         group_ranks=text(ranks),

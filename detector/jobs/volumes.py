@@ -30,7 +30,7 @@ class ProfileRow:
     dtype: str
     group: str
     ranks: int
-    """Of the group; 0 where it is not told."""
+    """Of the group; 0 where it is not known."""
     bytes: int
     """Of one message; NCCL's own count, one rank's share of a gather or scatter; -1 untold."""
     calls: int
@@ -63,12 +63,12 @@ class Profile:
 
     @property
     def elements(self) -> int:
-        """Over all calls whose size is told."""
+        """Over all calls whose size is known."""
         return sum(max(0, row.elements) for row in self.rows)
 
     @property
     def total_bytes(self) -> int:
-        """Over all calls whose size is told."""
+        """Over all calls whose size is known."""
         return sum(max(0, row.total_bytes) for row in self.rows)
 
     def sizes(self) -> dict[int, int]:
@@ -216,6 +216,6 @@ def busiest(row: ProfileRow) -> float:
 
 
 def bytes_of(elements: int, dtype: str) -> int:
-    """Bytes of a message; -1 where its type or its length is not told."""
+    """Bytes of a message; -1 where its type or its length is not known."""
     size = element_bytes(dtype)
     return elements * size if size and elements >= 0 else -1

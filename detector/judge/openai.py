@@ -183,18 +183,18 @@ class OpenAIJudge:
         invalid = Counter(reason for o in outcomes for reason in o.invalid)
         if not failed and not invalid:
             return ()
-        told = f"judge: {self.where}: "
+        warning = f"judge: {self.where}: "
         if failed:
             reasons = Counter(failure.reason for failure in failed)
-            told += (
+            warning += (
                 f"no valid answer for {len(failed)} of {len(outcomes)} places, where the embedded "
                 f"judge's verdict stands: {_listed(reasons)}"
             )
             detail = next((f.detail for f in failed if f.detail), "")
-            told += f" ({detail})" if detail else ""
+            warning += f" ({detail})" if detail else ""
         if invalid:
-            told += f"{'; ' if failed else ''}answers that were not valid: {_listed(invalid)}"
-        return (words.bounded(told, 400),)
+            warning += f"{'; ' if failed else ''}answers that were not valid: {_listed(invalid)}"
+        return (words.bounded(warning, 400),)
 
     def _judging(self, outcomes: Sequence[Outcome]) -> Judging:
         asked = tuple(r for outcome in outcomes for r in outcome.rounds)

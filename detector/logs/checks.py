@@ -120,5 +120,5 @@ def _degraded(log: NcclLog, best: NcclLog) -> Anomaly:
 
 
 def _most_channels(log: NcclLog) -> int:
-    told = (*(t.channels for t in log.tuning), *(c.channels for c in log.communicators))
-    return max(told, default=0)
+    channels = (*(t.channels for t in log.tuning), *(c.channels for c in log.communicators))
+    return max(channels, default=0)

@@ -13,7 +13,7 @@ _GZ: Final = b"\x1f\x8b"
 
 
 def chunks(path: Path, size: int = _CHUNK) -> Iterator[bytes]:
-    """The file's bytes; gz is told by the content, and a damaged one ends where it breaks.
+    """The file's bytes; gz is recognised by the content, and a damaged one ends where it breaks.
 
     Raises OSError.
     """

@@ -9,6 +9,7 @@ import numpy as np
 from detector.replay.repair import Repair
 from detector.rowset import distinct
 from detector.signals import Signals
+from detector.signals.python import gaps
 from detector.trace import Int64
 
 CALL_NS: Final = 5_000  # what a call takes that need not wait
@@ -68,3 +69,21 @@ def quicker_host(s: Signals, rows: Int64, share: float, longest: int) -> Repair:
     near = before <= longest
     idle = (before * share).astype(np.int64)
     return Repair(own=(rows, own), idle=(rows[near], idle[near]))
+
+
+def shorter_gaps(s: Signals, rows: Int64) -> Repair:
+    """Gaps before these events shrink to the usual one.
+
+    The time goes from right before the event, where most of the gap lies there; else from the
+    frame that holds it, whatever frame that is.
+    """
+    known = gaps(s)
+    found = known.where(np.isin(known.after, rows))
+    excess = np.maximum(found.end - found.start - found.usual, 0)
+    before = s.idle_before[found.after]
+    held = (found.owner >= 0) & (2 * before < found.end - found.start)
+    owners, which = np.unique(found.owner[held], return_inverse=True)
+    spent = np.bincount(which, excess[held], len(owners)).astype(np.int64)
+    own = np.maximum(s.own_time[owners] - spent, 0)
+    left = np.maximum(before - excess, 0)[~held]
+    return Repair(own=(owners, own), idle=(found.after[~held], left))

@@ -119,9 +119,9 @@ def test_the_same_window_scores_the_same_in_any_company(flagger: Flagger) -> Non
 @pytest.mark.parametrize("side", ["cpu", "gpu"])
 @pytest.mark.parametrize("rows", [0, 5])
 def test_drivers_are_a_few_columns_for_each_window(flagger: Flagger, side: str, rows: int) -> None:
-    drivers = flagger.drivers(random_matrix(rows), side)
-    assert len(drivers) == rows
-    assert all(len(names) <= 3 and set(names) <= set(COLUMNS) for names in drivers)
+    top_features = flagger.top_features(random_matrix(rows), side)
+    assert len(top_features) == rows
+    assert all(len(names) <= 3 and set(names) <= set(COLUMNS) for names in top_features)
 
 
 def test_thresholds_and_a_name(flagger: Flagger) -> None:
@@ -149,8 +149,8 @@ def test_a_rule_scores_a_half_at_its_threshold(rule: tuple[str, float, str, str]
         both = {"cpu": scores.cpu, "gpu": scores.gpu}
         assert both.pop(side)[0] == pytest.approx(expected)
         assert next(iter(both.values()))[0] == 0  # the other side is not accused
-    assert rules.drivers(window(**{column: 2 * threshold}), side) == [(column,)]
-    assert rules.drivers(window(**{column: 0.9 * threshold}), side) == [()]
+    assert rules.top_features(window(**{column: 2 * threshold}), side) == [(column,)]
+    assert rules.top_features(window(**{column: 0.9 * threshold}), side) == [()]
 
 
 def test_a_rule_accuses_the_side_of_its_pattern() -> None:
@@ -165,7 +165,7 @@ def test_nothing_wrong_scores_nothing() -> None:
 def test_the_strongest_rule_speaks_first() -> None:
     matrix = window(idle_op=0.15, idle_python=0.6, loop=0.2)
     rules = RuleFlagger()
-    assert rules.drivers(matrix, "cpu") == [("idle_python", "loop", "idle_op")]
+    assert rules.top_features(matrix, "cpu") == [("idle_python", "loop", "idle_op")]
     assert rules.score(matrix).cpu[0] == pytest.approx(0.8)
 
 
@@ -187,7 +187,7 @@ def test_the_trees_learnt_what_the_table_shows(folder: Path) -> None:
     matrix[:, SEEN] = 0.1, 0.9
     scores = model.score(matrix)
     assert scores.cpu[1] > scores.cpu[0] + 0.3
-    assert model.drivers(matrix, "cpu")[1][0] == "idle_op"
+    assert model.top_features(matrix, "cpu")[1][0] == "idle_op"
     assert model.name == "lightgbm 1.2"
     assert model.threshold == {"cpu": 0.4, "gpu": 0.6}
 

@@ -29,7 +29,7 @@ def test_a_baseline_keeps_the_contract(name: str) -> None:
         assert side.shape == (ROWS,)
         assert np.isfinite(side).all()
         assert ((side >= 0) & (side <= 1)).all()
-    assert len(flagger.drivers(seen, "cpu")) == ROWS
+    assert len(flagger.top_features(seen, "cpu")) == ROWS
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if space(n)])

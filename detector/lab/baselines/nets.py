@@ -99,6 +99,6 @@ class NetFlagger:
         both = torch.sigmoid(logits).numpy().astype(np.float32)
         return Scores(both[:, 0], both[:, 1])
 
-    def drivers(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
+    def top_features(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
         """Not asked for."""
         return [()] * len(matrix)

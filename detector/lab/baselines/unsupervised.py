@@ -41,7 +41,7 @@ class Strangeness:
         score = rank_of(self._known, self._measure(self._scale(matrix)))
         return Scores(score, score)
 
-    def drivers(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
+    def top_features(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
         """Not asked for."""
         return [()] * len(matrix)
 

@@ -38,7 +38,7 @@ class Constant:
         ones = np.ones(len(matrix), np.float32)
         return Scores(ones, ones.copy())
 
-    def drivers(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
+    def top_features(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
         """No feature is read."""
         return [()] * len(matrix)
 
@@ -59,7 +59,7 @@ class LargestSaving:
         )
         return Scores(cpu, gpu)
 
-    def drivers(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
+    def top_features(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
         """Not asked for."""
         return [()] * len(matrix)
 

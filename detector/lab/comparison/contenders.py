@@ -57,7 +57,7 @@ class Trees:
         cpu, gpu = (self._heads.raw(side, seen).astype(np.float32) for side in SIDES)
         return Scores(cpu, gpu)
 
-    def drivers(self, matrix: Any, side: str) -> list[tuple[str, ...]]:
+    def top_features(self, matrix: Any, side: str) -> list[tuple[str, ...]]:
         """Not asked for here."""
         return [()] * len(matrix)
 
