@@ -45,7 +45,9 @@ def render_all(reports: Sequence[Report]) -> str:
 
 
 def _run(reports: Sequence[Report]) -> Json:
-    driver: Json = {"name": "trace-scan", "rules": [*map(_rule, PATTERNS)]}
+    shown = {f.pattern for report in reports for f in wording.findings(report)}
+    rules = [_rule(pattern, whole=pattern.id in shown) for pattern in PATTERNS]
+    driver: Json = {"name": "trace-scan", "rules": rules}
     if version := next((report.tool.version for report in reports if report.tool.version), ""):
         driver["version"] = clean(version)
     return {
@@ -86,14 +88,17 @@ def _notifications(report: Report) -> list[Json]:
     ]
 
 
-def _rule(pattern: Pattern) -> Json:
+def _rule(pattern: Pattern, *, whole: bool) -> Json:
+    """``whole``: with its page, which only a rule with results is worth."""
     text = f"{pattern.fix}\n\n{pattern.code}\n\nIn the trace: {pattern.look}"
+    short = f"{pattern.fix}\n\n```python\n{pattern.code}\n```\n\nIn the trace: {pattern.look}"
+    markdown = pattern_page.page(pattern, linked=False) if whole else short
     rule: Json = {
         "id": pattern.id,
         "name": "".join(word.capitalize() for word in pattern.id.split("-")),
         "shortDescription": {"text": pattern.title},
         "fullDescription": {"text": pattern.what},
-        "help": {"text": text, "markdown": pattern_page.page(pattern, linked=False)},
+        "help": {"text": text, "markdown": markdown},
         "defaultConfiguration": {"level": "warning"},
         "properties": {"tags": ["performance", "pytorch", pattern.side]},
     }

@@ -306,7 +306,7 @@ def savings_range(finding: Finding) -> str:
 
 
 def one_line(finding: Finding) -> str:
-    """``input-dataloader-sync: critical, saves 31 ms (33 %), data.py:109 decode_picture``."""
+    """``PATTERN: critical, saves 31 ms (33 %), data.py:109 decode_picture``."""
     where = _at(finding)
     return f"{clean(finding.pattern)}: {finding.severity}, saves {savings(finding)}{where}"
 

@@ -457,13 +457,15 @@ def test_what_names_a_run_and_a_result_knows_neither_time_nor_path():
     assert prints[0] == prints[1]
 
 
-def test_every_result_has_a_line_and_every_rule_its_page():
+def test_every_result_has_a_line_and_its_rule_the_patterns_page():
     run = run_of(TYPICAL)
     for result in run["results"]:
         for location in result["locations"]:
             assert location["physicalLocation"]["region"]["startLine"] >= 1
+    results = {result["ruleId"] for result in run["results"]}
     for rule in run["tool"]["driver"]["rules"]:
-        assert BY_ID[rule["id"]].harmless in rule["help"]["markdown"]
+        whole = BY_ID[rule["id"]].harmless in rule["help"]["markdown"]
+        assert whole == (rule["id"] in results)
 
 
 def test_a_rule_links_its_page_where_the_package_names_an_address(monkeypatch):
