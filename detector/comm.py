@@ -49,7 +49,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m detector.comm",
+        prog="trace-scan comm",
         description="Profile and anomalies of communication: NCCL and RCCL debug logs, NCCL "
         "Inspector records, PyTorch flight-recorder dumps, nccl-tests tables.",
     )

@@ -9,17 +9,17 @@ writes that page.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import Literal
 
 import msgspec
 
 from detector.errors import DetectorError
 from detector.job import Job
-from detector.taxonomy import UNCLEAR, Severity, Side
+from detector.plain import plain
+from detector.taxonomy import Severity, Side
 
 SCHEMA = 2
 
@@ -29,9 +29,6 @@ LEVELS: tuple[Severity, ...] = ("info", "low", "medium", "high", "critical")
 # Characters that a terminal obeys or that turn the direction of writing; JSON itself escapes those
 # below a blank. Names keep them, as escapes: whoever reads the JSON gets the same text.
 _UNSEEN = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
-
-# The parts whose keys a later version may add to: numbers there may be missing, hence null.
-_FREE = frozenset({"evidence", "config"})
 
 
 @dataclass(frozen=True)
@@ -133,6 +130,18 @@ class CoverageInfo:
 
 
 @dataclass(frozen=True)
+class ProgramOp:
+    """A matrix product, convolution or embedding of the program: no repair changes these."""
+
+    name: str
+    """Name of the op."""
+    shapes: str
+    """Shapes of its inputs as the trace gives them; empty where they were not recorded."""
+    calls: float
+    """Calls in a step; in all analyzed time where there are no steps."""
+
+
+@dataclass(frozen=True)
 class SourceInfo:
     """The trace that was read."""
 
@@ -154,6 +163,8 @@ class SourceInfo:
     """First and last instant of the trace."""
     steps: tuple[StepInfo, ...] = ()
     """The steps of the analyzed time, without warm-up."""
+    program: tuple[ProgramOp, ...] = ()
+    """What the program computes, the most frequent first: two traces compare where this agrees."""
     coverage: CoverageInfo = field(default_factory=CoverageInfo)
     """What could be read of the file."""
 
@@ -212,6 +223,8 @@ class LedgerRow:
     """The same over the analyzed time."""
     where: tuple[LedgerPlace, ...] = ()
     """Where it goes, most time first."""
+    by_step_us: tuple[float, ...] = ()
+    """Time of the cause in each of ``source.steps``; empty without steps."""
 
 
 @dataclass(frozen=True)
@@ -281,9 +294,9 @@ class Finding:
     """One pattern: where it occurs, how sure that is, what its repair saves, what to change."""
 
     id: str
-    """Names the finding within the report."""
+    """Names pattern and place in the code; the same in every recording of the program."""
     pattern: str
-    """Id of the pattern, or ``unclear`` where no judge could say; see ``candidates`` then."""
+    """Id of the pattern."""
     side: Side
     """Who has to change: the host's program (``cpu``) or the work on the GPU (``gpu``)."""
     start_us: float
@@ -305,6 +318,8 @@ class Finding:
     """By counterfactual: how much shorter the replayed trace is without the pattern."""
     savings_range_us: tuple[float, float] = (0.0, 0.0)
     """What is saved with all other findings repaired, and what is saved alone."""
+    by_step_us: tuple[float, ...] = ()
+    """What each of ``source.steps`` gains alone; empty without steps."""
     share: float = 0.0
     """Estimated savings over the analyzed time."""
     assumes: str = ""
@@ -333,12 +348,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class NotChecked:
-    """A pattern this trace cannot show. Never the same as "clean"."""
+    """A pattern that this trace cannot show, or that was not asked for; never "clean"."""
 
     pattern: str
     """Its id."""
     because: str
-    """What the trace lacks."""
+    """What the trace lacks, or that select or ignore leave it out."""
 
 
 @dataclass(frozen=True)
@@ -372,7 +387,7 @@ class Report:
     judging: Judging = field(default_factory=Judging)
     """How the judge's language model was asked."""
     not_checked: tuple[NotChecked, ...] = ()
-    """Patterns that this trace cannot show."""
+    """Patterns that this trace cannot show, or that were not asked for."""
     warnings: tuple[str, ...] = ()
     """Doubts about the trace, and what the judge could not do."""
     job: Job | None = None
@@ -392,20 +407,14 @@ def occurrences(finding: Finding) -> tuple[tuple[float, float], ...]:
     return tuple(spans) or ((finding.start_us, finding.end_us),)
 
 
-def reaches(report: Report, level: Severity) -> bool:
-    """Whether any finding is at least as severe as ``level``; what stayed unclear never is."""
-    least = LEVELS.index(level)
-    return any(LEVELS.index(f.severity) >= least for f in report.findings if f.pattern != UNCLEAR)
-
-
 def to_json(report: Report) -> str:
     """``report.json``, indented. Never writes NaN or infinity.
 
     A number that is not finite becomes null in ``evidence`` and ``config``; anywhere else it is a
     fault of this program and raises ValueError naming the field.
     """
-    plain = _clean(msgspec.to_builtins(report, enc_hook=_foreign), "report", free=False)
-    text = msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
+    encoded = msgspec.json.encode(plain(report, "report"))
+    text = msgspec.json.format(encoded, indent=2).decode() + "\n"
     return _UNSEEN.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
 
 
@@ -415,33 +424,3 @@ def from_json(text: str | bytes) -> Report:
         return msgspec.json.decode(text, type=Report)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DetectorError(f"not a report of schema {SCHEMA}: {error}") from error
-
-
-def _foreign(value: object) -> object:
-    """Numpy's scalars and arrays, known by their methods, so that numpy is not needed here."""
-    for way in ("tolist", "item"):
-        if callable(method := getattr(value, way, None)):
-            return cast(object, method())
-    return str(value)
-
-
-def _clean(value: object, place: str, *, free: bool) -> object:
-    if isinstance(value, float) and not math.isfinite(value):
-        if free:
-            return None
-        raise ValueError(f"{place} is {value}, which JSON cannot hold")
-    if isinstance(value, str):
-        # A lone surrogate is a byte that was no UTF-8 in the trace; JSON cannot hold it either.
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, int) and not -(2**63) <= value < 2**64:
-        return float(value) if abs(value) < 2**1023 else str(value)
-    if isinstance(value, dict):
-        return {
-            cast(str, _clean(str(key), place, free=True)): _clean(
-                item, f"{place}.{key}", free=free or key in _FREE
-            )
-            for key, item in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return [_clean(item, f"{place}[{i}]", free=free) for i, item in enumerate(value)]
-    return value

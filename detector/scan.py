@@ -1,4 +1,4 @@
-"""``python -m detector.scan``: reads traces, prints what was found.
+"""``trace-scan TRACE…``: reads traces, prints what was found.
 
 Loads next to nothing when imported; whatever a scan needs is loaded when it is needed.
 """
@@ -19,6 +19,7 @@ from detector.targets import Target, distinct, find_traces, opened
 
 if TYPE_CHECKING:
     from detector.config import Config
+    from detector.gate import Gate
     from detector.output import Output
     from detector.scanning import Stages
 
@@ -49,8 +50,11 @@ def _run(arguments: argparse.Namespace) -> int:
     if not words:
         raise DetectorError("no TRACE given: name a file, a folder, a glob or - (see --help)")
     from detector.config import compose
+    from detector.gate import gate_of
 
-    config = compose("scan", overrides, arguments.config_dir)
+    wanted = arguments.fail_on, arguments.select, arguments.ignore, arguments.baseline
+    gate = gate_of(*wanted, Path.cwd())
+    config = compose("scan", [*gate.overrides, *overrides], arguments.config_dir)
     targets, missing = _find(words)
     if len(words) == 1 and missing:
         raise missing[0][1]
@@ -61,20 +65,20 @@ def _run(arguments: argparse.Namespace) -> int:
         out.fail(target, error)
     if targets:
         if len(targets) > 1 and not any(target.readable_once for target in targets):
-            _many(targets, overrides, arguments.config_dir, config, out)
+            _many(targets, [*gate.overrides, *overrides], arguments.config_dir, config, gate, out)
         else:
             from detector.scanning import stages_of
 
             stages = stages_of(config)  # what is wrong with it is said before any trace is read
             for target in targets:
-                _one(target, stages, out)
+                _one(target, stages, gate, out)
     out.close()
     if out.errors:
         return 2
-    if not arguments.fail_on:
+    if gate.level is None:
         return 0
     # no finding in a trace that cannot be analyzed must not look like a pass
-    return 2 if out.complain_unanalyzable() else int(out.reached(arguments.fail_on))
+    return 2 if out.complain_unanalyzable() else int(out.complain_failing(gate))
 
 
 def _find(words: Sequence[str]) -> tuple[list[Target], list[tuple[Target, TraceError]]]:
@@ -89,7 +93,7 @@ def _find(words: Sequence[str]) -> tuple[list[Target], list[tuple[Target, TraceE
     return distinct(targets), missing
 
 
-def _one(target: Target, stages: Stages, out: Output) -> None:
+def _one(target: Target, stages: Stages, gate: Gate, out: Output) -> None:
     """Scan one trace; what goes wrong with it is said and does not stop the others."""
     try:
         with opened(target, keep=out.folder is not None) as (file, again):
@@ -98,7 +102,7 @@ def _one(target: Target, stages: Stages, out: Output) -> None:
             with _progress(target.label) as progress:
                 found = scan(file, target.label, stages, progress)
             if found.report is not None:
-                out.add(target, found.report, again)
+                out.add(target, gate.chosen(found.report), again)
     except (DetectorError, OSError) as error:
         out.fail(target, error)
     except Exception as error:  # noqa: BLE001
@@ -115,6 +119,7 @@ def _many(
     overrides: Sequence[str],
     config_dir: Path | None,
     config: Config,
+    gate: Gate,
     out: Output,
 ) -> None:
     """Scan several files; those that are ranks of one job give one report."""
@@ -128,7 +133,7 @@ def _many(
     for outcome in outcomes:
         try:
             if outcome.report is not None:
-                out.add(outcome.target, outcome.report, outcome.target.path)
+                out.add(outcome.target, gate.chosen(outcome.report), outcome.target.path)
             elif outcome.error is not None:
                 out.fail(outcome.target, outcome.error)
         except (DetectorError, OSError) as error:
@@ -137,8 +142,9 @@ def _many(
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="python -m detector.scan",
-        usage="%(prog)s TRACE… [group=option | key=value …] [options]",
+        prog="trace-scan",
+        usage="%(prog)s TRACE… [group=option | key=value …] [options]\n"
+        "       %(prog)s diff BEFORE AFTER | comm PATH… | rules | rule PATTERN | mcp",
         description="Find performance anti-patterns in PyTorch profiler traces.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -159,9 +165,29 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--fail-on",
-        choices=LEVELS,
+        choices=(*LEVELS, "never"),
         help="exit with 1 when a finding is at least this severe: it saves 1 (info), 3, 5, 10 or "
         "20 %% (critical) of the analyzed time",
+    )
+    parser.add_argument(
+        "--select",
+        action="append",
+        default=[],
+        metavar="PATTERN,…",
+        help="report these patterns or families (input, sync, …) alone",
+    )
+    parser.add_argument(
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="PATTERN,…",
+        help="leave these patterns or families out",
+    )
+    parser.add_argument(
+        "--baseline",
+        type=Path,
+        metavar="REPORT",
+        help="a report.json of before: under --fail-on only findings that it lacks count",
     )
     parser.add_argument(
         "--config-dir", type=Path, metavar="DIR", help="a folder with config options of your own"
@@ -183,6 +209,9 @@ class _Parser(argparse.ArgumentParser):
                 "config overrides, a group's option or a single key (see the files of conf/):",
                 *rows,
                 "  window.parts=16, limits.max_bytes=1000000000, …",
+                "",
+                "--fail-on, --select, --ignore, --baseline and overrides may stand in",
+                "pyproject.toml, as keys of [tool.trace-scan]",
                 "",
                 EXIT_CODES,
             ]

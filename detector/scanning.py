@@ -86,6 +86,13 @@ def scan(
     return Scanned(report, rank)
 
 
+def report_of(file: Path | BinaryIO, label: str, stages: Stages) -> Report:
+    """The report of one trace. Raises TraceError where it cannot be read."""
+    report = scan(file, label, stages).report
+    assert report is not None  # in a process of its own alone an error comes back as words
+    return report
+
+
 @lru_cache(maxsize=1)
 def _stages(overrides: tuple[str, ...], config_dir: Path | None) -> Stages:
     return stages_of(compose("scan", overrides, config_dir))

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 
-from detector.patterns import BY_ID
 from detector.render import job as job_text
 from detector.render import ledger, wording
 from detector.render.clean import LONGEST_NAME, clean, clean_lines
@@ -261,7 +260,7 @@ def _list(heading: str, items: Sequence[str]) -> list[str]:
 def _card(report: Report, finding: Finding, number: int) -> list[str]:
     lines = [
         f'<article class="card {finding.severity}" id="finding-{number}">',
-        f'<span class="badge {finding.severity}">{wording.grade(finding)}</span>',
+        f'<span class="badge {finding.severity}">{finding.severity}</span>',
         f"<h3>{number}. {_text(wording.title(finding))} <code>{_text(finding.pattern)}</code></h3>",
         f'<p><span class="gain">saves {wording.savings(finding)}</span></p>',
         f'<p class="soft">{_text(wording.nature(report, finding))}</p>',
@@ -289,7 +288,7 @@ def _facts(report: Report, finding: Finding) -> list[tuple[str, str]]:
         rows.append(("why", _text(finding.explanation, 4000)))
     if features := wording.top_features(finding):
         rows.append(("top features", _text(features, 600)))
-    if finding.candidates and (finding.pattern not in BY_ID or finding.confidence < 0.6):
+    if finding.candidates and finding.confidence < 0.6:
         rows.append(("perhaps", _text(wording.candidates(finding), 400)))
     code = escape("\n".join(clean_lines(finding.fix.code)))
     block = f"<pre>{code}</pre>" if code else ""

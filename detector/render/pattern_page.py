@@ -49,13 +49,14 @@ def index(patterns: Sequence[Pattern]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def page(p: Pattern) -> str:
-    """All there is to know about a pattern."""
+def page(p: Pattern, *, linked: bool = True) -> str:
+    """All there is to know about a pattern; ``linked``: with a link to the index beside it."""
+    index = " · [all patterns](README.md)" if linked else ""
     needs = "\n".join(f"- {NEEDS[need]}" for need in p.needs)
     article = "an" if p.kind == "opportunity" else "a"
     return f"""# {p.title}
 
-`{p.id}` · {p.kind} · {"host" if p.side == "cpu" else "device"} side · [all patterns](README.md)
+`{p.id}` · {p.kind} · {"host" if p.side == "cpu" else "device"} side{index}
 
 {p.what}
 

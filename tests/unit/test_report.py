@@ -23,6 +23,7 @@ from detector.report import (
     LedgerPlace,
     LedgerRow,
     NotChecked,
+    ProgramOp,
     Report,
     SourceInfo,
     SourceLine,
@@ -32,7 +33,6 @@ from detector.report import (
     WindowScore,
     from_json,
     occurrences,
-    reaches,
     to_json,
 )
 from scripts import report_format
@@ -40,13 +40,13 @@ from scripts import report_format
 # The contract's names and nesting, in their order.
 LEDGER = {
     "cause": {}, "label": {}, "group": {}, "us": {}, "share": {},
-    "where": {"function": {}, "file": {}, "line": {}, "us": {}},
+    "where": {"function": {}, "file": {}, "line": {}, "us": {}}, "by_step_us": {},
 }  # fmt: skip
 FINDING_NAMES = {
     "id": {}, "pattern": {}, "side": {}, "start_us": {}, "end_us": {}, "steps": {},
     "score": {}, "confidence": {}, "severity": {}, "kind": {}, "estimated_savings_us": {},
-    "savings_range_us": {}, "share": {}, "assumes": {}, "occurrences": {}, "evidence": {},
-    "explanation": {}, "claims": {"label": {}, "value": {}}, "judged_by": {},
+    "savings_range_us": {}, "by_step_us": {}, "share": {}, "assumes": {}, "occurrences": {},
+    "evidence": {}, "explanation": {}, "claims": {"label": {}, "value": {}}, "judged_by": {},
     "fix": {"summary": {}, "code": {}, "where": {"file": {}, "line": {}, "function": {}}},
     "candidates": {"pattern": {}, "probability": {}}, "ranks": {},
 }  # fmt: skip
@@ -58,6 +58,7 @@ CONTRACT = {
     "source": {
         "path": {}, "sha256": {}, "bytes": {}, "events": {}, "kernels": {}, "devices": {},
         "rank": {}, "span_us": {}, "steps": {"name": {}, "start_us": {}, "end_us": {}},
+        "program": {"name": {}, "shapes": {}, "calls": {}},
         "coverage": {"read_fraction": {}, "repaired": {}, "dropped": {},
                      "kernels_with_launch": {}, "kernels_with_op": {}},
     },
@@ -92,7 +93,11 @@ FINDING = Finding(
 )
 CAUSE = LedgerRow("loader", "host: data loader", "host", 1.0, 1.0, (LedgerPlace("f", "a.py", 1),))
 FULL = Report(
-    source=SourceInfo("a.json", steps=(StepInfo("ProfilerStep#2", 0.0, 1.0),)),
+    source=SourceInfo(
+        "a.json",
+        steps=(StepInfo("ProfilerStep#2", 0.0, 1.0),),
+        program=(ProgramOp("aten::mm", "[[2, 2], [2, 2]]", 1.0),),
+    ),
     ledger=(CAUSE,),
     unexplained=(CAUSE,),
     leads=(FINDING,),
@@ -221,21 +226,10 @@ def test_a_field_of_a_later_version_is_ignored():
     assert from_json('{"schema": 2, "colour": "blue"}') == Report()
 
 
-def test_a_finding_reaches_its_own_level_and_those_below():
-    report = Report(findings=(replace(FINDING, severity="medium"),))
-    assert [reaches(report, level) for level in LEVELS] == [True, True, True, False, False]
-    assert not reaches(Report(), "info")
-
-
 def test_occurrences_are_those_listed_or_the_span():
     listed = [{"start_us": 1, "end_us": 2.0}, {"start_us": "x"}, 7]
     assert occurrences(replace(FINDING, evidence={"occurrences": listed})) == ((1.0, 2.0),)
     assert occurrences(FINDING) == ((10.0, 20.0),)
-
-
-def test_a_report_that_cannot_be_analyzed_reaches_no_level():
-    lead = replace(FINDING, severity="critical")
-    assert not reaches(Report(analyzable=False, why_not="too short", leads=(lead,)), "info")
 
 
 def test_the_document_of_the_format_is_current():
