@@ -44,7 +44,8 @@ def backward_of(s: Signals, ops: Int64) -> Int64:
     maker = made[trace.sequence[nodes]]
     mine = (maker >= 0) & (maker < nodes) & np.isin(maker, s.inside(ops))
     around = trace.parent[nodes[mine]]
-    return distinct(np.where(np.isin(around, backward), around, nodes[mine]))
+    found: Int64 = np.where(np.isin(around, backward), around, nodes[mine])
+    return distinct(found)
 
 
 def dropped(s: Signals, rows: Int64) -> Repair:
