@@ -270,7 +270,7 @@ def _evidence(
         {"start_us": int(a) / NS_PER_US, "end_us": int(b) / NS_PER_US}
         for a, b in zip(spans.start[kept], spans.end[kept], strict=True)
     ]
-    features = shown.region.drivers if shown else ()
+    features = shown.region.top_features if shown else ()
     rows = shown.evidence.table() if shown else ()
     return {
         "top_features": [in_words(column) for column in features],

@@ -43,7 +43,7 @@ class Output:
         self.results.append((target, report, name))
         if self.form.many is None or not self.several:
             between = "\n" if len(self.reports) > 1 else ""
-            _emit(between + self.form.one(report, self.view), self.form.machine)
+            emit(between + self.form.one(report, self.view), self.form.machine)
 
     def fail(self, target: Target, error: Exception) -> None:
         """One trace that could not be scanned."""
@@ -56,13 +56,13 @@ class Output:
         if not self.several:
             return
         if self.form.many is not None:
-            _emit(self.form.many(self.reports), self.form.machine)
+            emit(self.form.many(self.reports), self.form.machine)
         if self.form.name == "terminal":
             from detector.render import terminal
 
             rows = [(target.label, result) for target, result, _ in self.results]
             view = self.view
-            _emit("\n" + terminal.summary(rows, width=view.width, colour=view.colour), False)
+            emit("\n" + terminal.summary(rows, width=view.width, colour=view.colour), False)
         if self.folder is not None:
             _write(self.folder / "summary.json", self._summary())
 
@@ -159,7 +159,7 @@ def view() -> View:
     return View(width, sys.stdout.isatty() and not plain)
 
 
-def _emit(text: str, machine: bool) -> None:
+def emit(text: str, machine: bool) -> None:
     """Results to standard output; a reader that has gone away is no error."""
     encoding = "utf-8" if machine else sys.stdout.encoding or "utf-8"
     if codecs.lookup(encoding).name != "utf-8":
@@ -197,6 +197,11 @@ def exit_on_error(*more: type[Exception]) -> Iterator[None]:
         if os.environ.get("HYDRA_FULL_ERROR", "0") not in ("", "0"):
             raise
         sys.exit(complain(error))
+
+
+def remark(text: str) -> None:
+    """One line on standard error that is no error."""
+    sys.stderr.write(f"note: {_message(DetectorError(text))}\n")
 
 
 def complain(error: Exception, label: str = "") -> int:

@@ -19,8 +19,7 @@ from detector.findings import USUAL, Case, Settings, findings_of, places_of, sus
 from detector.flagger import Flagger, Scores
 from detector.flagger.confidence import Confidence
 from detector.intervals import Intervals
-from detector.judge import Answers, AskingJudge, Judge
-from detector.judge.rounds import UNSURE, Outcome, combined, joined
+from detector.judge import UNSURE, Answers, AskingJudge, Judge
 from detector.ledger import Ledger
 from detector.patterns import IDS
 from detector.region import Region, halves, merge, top_features
@@ -64,7 +63,7 @@ def detect(
     scores = flagger.score(matrix)
     learnt = confidence.score(candidate.matrix(analysis)).tolist()
     own = places_of(found, learnt, judged, windows, scores)
-    own = [replace(p, drivers=top_features(p, scores, flagger, matrix)) for p in own]
+    own = [replace(p, top_features=top_features(p, scores, flagger, matrix)) for p in own]
     flagged: tuple[Region, ...] = ()
     if judge.names_more and analysis.why_not is None:
         flagged = merge(windows, scores, flagger, matrix, analysis.activity.busy)
@@ -130,6 +129,8 @@ def _finer(
     unsure = [i for i, case in enumerate(cases) if case.verdict.fallback == UNSURE]
     if not unsure:
         return cases, answers
+    from detector.judge.rounds import Outcome, combined, joined  # with all that asks a server
+
     again, more = ask([half for i in unsure for half in halves(cases[i].region)])
     clear = 0
     for i, pair in zip(unsure, zip(again[::2], again[1::2], strict=True), strict=True):

@@ -18,6 +18,7 @@ from typing import Literal, cast
 import msgspec
 
 from detector.errors import DetectorError
+from detector.job import Job
 from detector.taxonomy import UNCLEAR, Severity, Side
 
 SCHEMA = 2
@@ -325,6 +326,9 @@ class Finding:
     """What to change, and where."""
     candidates: tuple[Candidate, ...] = ()
     """The patterns that were considered."""
+    ranks: tuple[int, ...] = ()
+    """The ranks of a job that show it, first the one whose times and figures these are; empty in
+    the report of one trace."""
 
 
 @dataclass(frozen=True)
@@ -371,6 +375,9 @@ class Report:
     """Patterns that this trace cannot show."""
     warnings: tuple[str, ...] = ()
     """Doubts about the trace, and what the judge could not do."""
+    job: Job | None = None
+    """What the ranks of one job tell together, in whose reference rank's trace all else is; null
+    in the report of one trace."""
 
 
 def occurrences(finding: Finding) -> tuple[tuple[float, float], ...]:

@@ -8,36 +8,25 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING
 
 from detector import __version__
-from detector.errors import ConfigError, DetectorError, TraceError
+from detector.errors import DetectorError, TraceError
 from detector.targets import Target, distinct, find_traces, opened
 
 if TYPE_CHECKING:
     from detector.config import Config
     from detector.output import Output
-    from detector.report import Report
+    from detector.scanning import Stages
 
 FORMATS = ("terminal", "json", "markdown", "sarif")
 LEVELS = ("info", "low", "medium", "high", "critical")
 EXIT_CODES = """\
 exit code: 0 scanned; 1 scanned, and a finding reached --fail-on; 2 could not scan, or under
 --fail-on could not be analyzed"""
-
-
-@dataclass(frozen=True)
-class Stages:
-    """The parts of ``pipeline.detect`` as the configuration chose them."""
-
-    parts: dict[str, Any]  # windower, flagger, judge, settings
-    limits: Any
-    config: dict[str, Any]  # what the report shows of it
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -71,9 +60,14 @@ def _run(arguments: argparse.Namespace) -> int:
     for target, error in missing:
         out.fail(target, error)
     if targets:
-        stages = _stages(config)
-        for target in targets:
-            _one(target, stages, out)
+        if len(targets) > 1 and not any(target.readable_once for target in targets):
+            _many(targets, overrides, arguments.config_dir, config, out)
+        else:
+            from detector.scanning import stages_of
+
+            stages = stages_of(config)  # what is wrong with it is said before any trace is read
+            for target in targets:
+                _one(target, stages, out)
     out.close()
     if out.errors:
         return 2
@@ -99,7 +93,12 @@ def _one(target: Target, stages: Stages, out: Output) -> None:
     """Scan one trace; what goes wrong with it is said and does not stop the others."""
     try:
         with opened(target, keep=out.folder is not None) as (file, again):
-            out.add(target, _scan(target, file, stages), again)
+            from detector.scanning import scan
+
+            with _progress(target.label) as progress:
+                found = scan(file, target.label, stages, progress)
+            if found.report is not None:
+                out.add(target, found.report, again)
     except (DetectorError, OSError) as error:
         out.fail(target, error)
     except Exception as error:  # noqa: BLE001
@@ -111,37 +110,29 @@ def _one(target: Target, stages: Stages, out: Output) -> None:
         out.fail(target, TraceError(f"internal error: {type(error).__name__}: {error}"))
 
 
-def _scan(target: Target, file: Path | BinaryIO, stages: Stages) -> Report:
-    from detector.kineto import read
-    from detector.pipeline import detect
+def _many(
+    targets: Sequence[Target],
+    overrides: Sequence[str],
+    config_dir: Path | None,
+    config: Config,
+    out: Output,
+) -> None:
+    """Scan several files; those that are ranks of one job give one report."""
+    from detector.folder import scan_all
+    from detector.output import remark
 
-    with _progress(target.label) as progress:
-        trace = read(file, limits=stages.limits, progress=progress)
-        report = detect(trace, **stages.parts, config=stages.config)
-    # not the name of the copy that a pipe was read from
-    return replace(report, source=replace(report.source, path=target.label))
-
-
-def _stages(config: Config) -> Stages:
-    for key, value in config.values["window"].items():
-        if type(value) is int and value < 1:  # the windower itself is called much later
-            raise ConfigError(f"window.{key} must be positive, not {value}")
-    parts = {
-        "windower": config.build("window"),
-        "flagger": config.build("flagger"),
-        "confidence": config.build("confidence"),
-        "judge": config.build("judge"),
-        "settings": config.build("report"),
-    }
-    shown = {key: _without_secrets(value) for key, value in config.values.items()}
-    return Stages(parts, config.build("limits"), shown)
-
-
-def _without_secrets(value: Any) -> Any:
-    """Settings go into every report: user names and passwords in addresses do not."""
-    if isinstance(value, dict):
-        return {key: _without_secrets(item) for key, item in value.items()}
-    return re.sub(r"//[^/@\s]*@", "//***@", value) if isinstance(value, str) else value
+    outcomes, notes = scan_all(targets, overrides, config_dir, config.build("executor"))
+    for note in notes:
+        remark(note)
+    out.several = len(outcomes) + len(out.results) > 1  # the ranks of one job are one
+    for outcome in outcomes:
+        try:
+            if outcome.report is not None:
+                out.add(outcome.target, outcome.report, outcome.target.path)
+            elif outcome.error is not None:
+                out.fail(outcome.target, outcome.error)
+        except (DetectorError, OSError) as error:
+            out.fail(outcome.target, error)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -201,7 +192,8 @@ class _Parser(argparse.ArgumentParser):
 
 def _own(groups: dict[str, tuple[str, ...]]) -> list[tuple[str, tuple[str, ...]]]:
     """The groups that a scan has, of all that conf/ holds."""
-    return [(name, groups[name]) for name in ("window", "flagger", "confidence", "judge", "report")]
+    chosen = ("window", "flagger", "confidence", "judge", "report", "executor")
+    return [(name, groups[name]) for name in chosen]
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -14,6 +14,7 @@ from html import escape
 from importlib.resources import files
 
 from detector.patterns import BY_ID
+from detector.render import job as job_text
 from detector.render import ledger, wording
 from detector.render.clean import LONGEST_NAME, clean, clean_lines
 from detector.render.units import duration, percent
@@ -32,7 +33,14 @@ def render(report: Report) -> str:
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     body = "\n".join(
-        [*_head(report), *_ledger(report), *_timeline(report), *_findings(report), *_foot(report)]
+        [
+            *_head(report),
+            *_job(report),
+            *_ledger(report),
+            *_timeline(report),
+            *_findings(report),
+            *_foot(report),
+        ]
     )
     return f"""<!doctype html>
 <html lang="en">
@@ -68,6 +76,10 @@ def _head(report: Report) -> list[str]:
         "</header>",
         "<main>",
     ]
+
+
+def _job(report: Report) -> list[str]:
+    return job_text.html(report.job) if report.job is not None else []
 
 
 # --- the ledger --------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from html import escape
 
 from detector.patterns import BY_ID
+from detector.render import job as job_text
 from detector.render import ledger, wording
 from detector.render.clean import LONGEST_NAME, clean, clean_lines
 from detector.render.units import duration, percent, plural
@@ -24,6 +25,7 @@ def render(report: Report) -> str:
     lines += [_text(line) + "  " for line in (wording.extent(report), *wording.coverage(report))]
     lines += ["", f"**{_text(wording.verdict(report), 700)}**"]
     lines += ["", _text(wording.record_instead(report), 1100)]
+    lines += ["", *_job(report)]
     lines += ["", *_ledger(report)]
     lines += ["", *(f"> ⚠ {_text(warning, 2000)}  " for warning in report.warnings), ""]
     findings = wording.findings(report)
@@ -36,6 +38,25 @@ def render(report: Report) -> str:
     blind = [f"{_text(cause)}: {_text(ids)}" for cause, ids in wording.not_checked(report)]
     lines += _list(f"Not checked ({plural(len(report.not_checked), 'pattern')}):", blind)
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
+
+
+def _job(report: Report) -> list[str]:
+    """Who waits for whom: a sentence, and a line for each rank."""
+    if (job := report.job) is None:
+        return []
+    head = "| rank | waits | transfers | others wait for it | most of its own time |"
+    return [
+        f"**{job_text.HEADING}.** {_text(job_text.verdict(job), 700)}",
+        "",
+        *(_text(line, 600) + "  " for line in job_text.summary(job)),
+        "",
+        head,
+        "|--:|--:|--:|--:|:--|",
+        *(
+            "| " + " | ".join(_text(cell) for cell in row) + " |"
+            for row in job_text.rows(job)[: job_text.MOST]
+        ),
+    ]
 
 
 def _list(heading: str, items: Sequence[str]) -> list[str]:

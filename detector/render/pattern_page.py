@@ -27,7 +27,6 @@ NEEDS: Final[dict[Need, str]] = {
     "shapes": "shapes (`record_shapes=True`)",
     "steps": "marked steps (`prof.step()`)",
     "comm": "collectives",
-    "ranks": "the traces of several ranks together",
 }
 _SHELL: Final = ("python ", "unset ", "PYTORCH_", "TORCH_LOGS=")
 

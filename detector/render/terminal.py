@@ -10,7 +10,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from detector.job import Job
 from detector.patterns import BY_ID
+from detector.render import job as job_text
 from detector.render import ledger, wording
 from detector.render.clean import clean, clean_lines
 from detector.render.units import duration, percent, plural, rounded
@@ -31,6 +33,8 @@ _LABEL = 42  # of the ledger's longest label
 def render(report: Report, *, width: int = 100, colour: bool = False) -> str:
     """One trace: what was read, the verdict, where the time went, and the findings by savings."""
     parts: list[RenderableType] = [_head(report), Text(), *_verdict(report)]
+    if report.job is not None:
+        parts += [Text(), _job(report.job)]
     if report.ledger:
         parts += [Text(), _ledger(report)]
     if report.warnings:
@@ -102,6 +106,28 @@ def _verdict(report: Report) -> list[RenderableType]:
     lines = [Text(wording.verdict(report), style="bold")]
     instead = wording.record_instead(report)
     return [*lines, Text(instead)] if instead else [*lines]
+
+
+def _job(job: Job) -> RenderableType:
+    """Who waits for whom: a sentence, a line for each rank, the worst collectives."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    names = ("rank", "waits", "transfers", "others wait for it", "most of its own time")
+    for name in names:
+        right = name not in ("most of its own time",)
+        table.add_column(name, justify="right" if right else "left", no_wrap=True)
+    listed = job_text.rows(job)
+    for row in listed[: job_text.MOST]:
+        table.add_row(*map(clean, row))
+    more = len(listed) - job_text.MOST
+    lines = [job_text.verdict(job), *job_text.summary(job)]
+    shown = [Text(f"  {clean(job_text.collective(c))}") for c in job_text.worst(job)]
+    return Group(
+        Text(job_text.HEADING, style="bold"),
+        *(Text(line) for line in lines if line),
+        Padding(table, (0, 0, 0, 2)),
+        *([Text(f"  and {more} more ranks")] if more > 0 else []),
+        *shown,
+    )
 
 
 def _ledger(report: Report) -> RenderableType:

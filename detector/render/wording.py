@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from detector.job import Job
 from detector.patterns import BY_ID
 from detector.render.clean import clean
 from detector.render.ledger import has_device, place
@@ -50,7 +51,21 @@ def nature(report: Report, finding: Finding) -> str:
     parts: list[str] = [] if finding.pattern == UNCLEAR else [finding.kind]
     if has_device(report):
         parts.append("host side" if finding.side == "cpu" else "GPU side")
+    if report.job is not None and finding.ranks:
+        parts.append(on_ranks(report.job, finding))
     return ", ".join([*parts, confidence(finding.confidence)])
+
+
+def on_ranks(job: Job, finding: Finding) -> str:
+    """``on all 8 ranks``, ``on rank 3 alone``, ``on ranks 0, 3 and 5``."""
+    if len(finding.ranks) == len(job.ranks):
+        return f"on all {len(job.ranks)} ranks"
+    if len(finding.ranks) == 1:
+        return f"on rank {finding.ranks[0]} alone"
+    listed = sorted(finding.ranks)
+    shown = ", ".join(map(str, listed[:8]))
+    more = f" and {len(listed) - 8} more" if len(listed) > 8 else ""
+    return f"on ranks {shown}{more}"
 
 
 def candidates(finding: Finding, most: int = 3) -> str:
@@ -96,6 +111,8 @@ def when(report: Report, finding: Finding) -> str:
     often = "once" if count == 1 else f"{count:,} times"
     named = steps(report, finding.steps)
     inside = f" in {named}" if named else ""
+    if report.job is not None and finding.ranks and finding.ranks[0] != report.job.reference:
+        return f"{often}{inside}, on rank {finding.ranks[0]}"  # another trace's axis
     span = f"{duration(finding.start_us - zero)} to {duration(finding.end_us - zero)}"
     return f"{often}{inside}, {span} into the trace"
 

@@ -48,13 +48,13 @@ FINDING_NAMES = {
     "savings_range_us": {}, "share": {}, "assumes": {}, "occurrences": {}, "evidence": {},
     "explanation": {}, "claims": {"label": {}, "value": {}}, "judged_by": {},
     "fix": {"summary": {}, "code": {}, "where": {"file": {}, "line": {}, "function": {}}},
-    "candidates": {"pattern": {}, "probability": {}},
+    "candidates": {"pattern": {}, "probability": {}}, "ranks": {},
 }  # fmt: skip
 CONTRACT = {
     "schema": {}, "analyzable": {}, "why_not": {}, "record_instead": {},
-    "tool": dict.fromkeys(
-        ("version", "flagger", "confidence", "judge", "taxonomy", "config"), {}
-    ),
+    "tool": {
+        "version": {}, "flagger": {}, "confidence": {}, "judge": {}, "taxonomy": {}, "config": {}
+    },
     "source": {
         "path": {}, "sha256": {}, "bytes": {}, "events": {}, "kernels": {}, "devices": {},
         "rank": {}, "span_us": {}, "steps": {"name": {}, "start_us": {}, "end_us": {}},
@@ -77,6 +77,7 @@ CONTRACT = {
     },
     "not_checked": {"pattern": {}, "because": {}},
     "warnings": {},
+    "job": {},
 }  # fmt: skip
 
 FINDING = Finding(

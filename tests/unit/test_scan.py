@@ -14,7 +14,7 @@ from types import ModuleType
 
 import pytest
 
-from detector import scan
+from detector import scan, scanning
 from detector.errors import TraceError
 from detector.kineto import Limits
 from detector.report import from_json
@@ -34,7 +34,9 @@ def pipeline(monkeypatch):
         result[0], source=replace(result[0].source, path=trace.source.path)
     )
     monkeypatch.setitem(sys.modules, "detector.pipeline", fake)
-    monkeypatch.setattr(scan, "_stages", lambda _: scan.Stages({}, Limits(), {}))
+    stages = scanning.Stages({}, Limits(), {})
+    monkeypatch.setattr(scanning, "stages_of", lambda _: stages)
+    monkeypatch.setattr(scanning, "_stages", lambda *_: stages)
     return result
 
 
@@ -274,7 +276,7 @@ def test_colour_is_only_for_terminals_that_want_it(monkeypatch):
 
 
 def test_a_terminal_without_utf8_gets_plain_letters():
-    code = "import sys; from detector import output; output._emit('1 µs … █', False)"
+    code = "import sys; from detector import output; output.emit('1 µs … █', False)"
     env = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT)}
     assert run("-c", code, env=env).stdout == "1 us ... #"
 
@@ -287,7 +289,7 @@ def test_no_finding_is_said_in_words(trace, pipeline, capsys):
 
 def test_addresses_in_the_report_hold_no_password():
     secret = {"judge": {"base_url": "http://me:secret@host/v1", "n": 1}}
-    assert scan._without_secrets(secret) == {"judge": {"base_url": "http://***@host/v1", "n": 1}}
+    assert scanning.without_secrets(secret) == {"judge": {"base_url": "http://***@host/v1", "n": 1}}
 
 
 # Two steps in which the device waits for the host.
