@@ -277,32 +277,6 @@ def test_steps_gain_each_their_own() -> None:
     assert min(gains) > 900_000
 
 
-# -- waiting for other ranks -----------------------------------------------------------------------
-
-
-def collectives(*durations: float) -> Trace:
-    """200 us of compute before each collective, all launched far ahead."""
-    at, body = 20.0, []
-    for i, length in enumerate(durations):
-        first, second = 2 * i + 1, 2 * i + 2
-        body += [op("aten::mm", 8 * i, 3), launch(8 * i + 1, 1, corr=first)]
-        body += [kernel("gemm", at, 200, corr=first), launch(8 * i + 5, 1, corr=second)]
-        body += [kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", at + 200, length, second)]
-        at += 200 + length
-    return trace_of(*body)
-
-
-def test_a_collective_that_outlasts_its_like_waits_for_a_late_rank() -> None:
-    found = shares(collectives(100, 100, 100, 700, 700))
-    assert found["comm-straggler"] == pytest.approx(1_200 / 2_700, abs=0.05)
-
-
-def test_collectives_that_all_take_the_same_wait_for_nobody() -> None:
-    found = shares(collectives(700, 700, 700, 700, 700))
-    assert "comm-straggler" not in found
-    assert found["comm-exposed"] == pytest.approx(0.78, abs=0.05)
-
-
 # -- the backward of what is spared ----------------------------------------------------------------
 
 
@@ -346,3 +320,29 @@ def test_an_op_that_is_not_run_has_no_backward() -> None:
     assert both == pytest.approx(20 * 106_000, rel=0.15)
     forward = cast_saving(*pass_with_casts(linked=False))
     assert forward == pytest.approx(20 * 55_000, rel=0.15)
+
+
+# -- waiting for other ranks -----------------------------------------------------------------------
+
+
+def collectives(*durations: float) -> Trace:
+    """200 us of compute before each collective, all launched far ahead."""
+    at, body = 20.0, []
+    for i, length in enumerate(durations):
+        first, second = 2 * i + 1, 2 * i + 2
+        body += [op("aten::mm", 8 * i, 3), launch(8 * i + 1, 1, corr=first)]
+        body += [kernel("gemm", at, 200, corr=first), launch(8 * i + 5, 1, corr=second)]
+        body += [kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", at + 200, length, second)]
+        at += 200 + length
+    return trace_of(*body)
+
+
+def test_a_collective_that_outlasts_its_like_waits_for_a_late_rank() -> None:
+    found = shares(collectives(100, 100, 100, 700, 700))
+    assert found["comm-straggler"] == pytest.approx(1_200 / 2_700, abs=0.05)
+
+
+def test_collectives_that_all_take_the_same_wait_for_nobody() -> None:
+    found = shares(collectives(700, 700, 700, 700, 700))
+    assert "comm-straggler" not in found
+    assert found["comm-exposed"] == pytest.approx(0.78, abs=0.05)
