@@ -18,7 +18,7 @@ from detector.patterns.circumstances import (
     uses_graphs,
 )
 from detector.patterns.pattern import Advice, Pattern
-from detector.patterns.repairs import calls_of, quicker_host, shorter_gaps
+from detector.patterns.repairs import calls_of, quicker_host, shorter_gaps, spared_both_ways
 from detector.replay.repair import Repair
 from detector.signals import Signals
 from detector.signals.python import gap_before, loop_rounds, ordinary_gap
@@ -42,7 +42,8 @@ def _one_op(s: Signals, rows: Int64) -> Repair:
         if len(mine):
             gone.append(ops[(ops >= mine[0]) & (trace.start[ops] <= trace.start[mine[-1]])])
     all_gone = np.unique(np.concatenate(gone))
-    return Repair(remove=all_gone, idle=(all_gone, np.zeros(len(all_gone), np.int64)))
+    idle = np.zeros(len(all_gone), np.int64)
+    return spared_both_ways(s, all_gone) | Repair(idle=(all_gone, idle))
 
 
 def _no_collection(s: Signals, rows: Int64) -> Repair:
@@ -197,7 +198,7 @@ PATTERNS: Final = (
         what="The same few ops run once per row where one vectorised op would do.",
         look="the same op group after aten::select or aten::slice, ten times or more",
         costs="Every round pays Python, dispatch and a launch for a row's worth of work.",
-        repaired="Of each loop one round stays.",
+        repaired="Of each loop one round stays, and of its backward.",
         harmless="Each round needs the result of the one before, as in a recurrence.",
         advice=(
             Advice(

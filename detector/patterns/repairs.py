@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from detector.replay.repair import Repair
-from detector.rowset import distinct
+from detector.rowset import difference, distinct, union
 from detector.signals import Signals
 from detector.signals.python import gaps
 from detector.trace import Int64
@@ -18,6 +18,33 @@ CALL_NS: Final = 5_000  # what a call takes that need not wait
 def removed(_: Signals, rows: Int64) -> Repair:
     """Host events go, with all inside them and the device work that these issued."""
     return Repair(remove=rows)
+
+
+def spared_both_ways(s: Signals, rows: Int64) -> Repair:
+    """Ops go, with all inside them and what these issued, and the backward of what they compute:
+    an op that is not run leaves no node in the graph."""
+    return Repair(remove=union(rows, backward_of(s, rows)))
+
+
+def backward_of(s: Signals, ops: Int64) -> Int64:
+    """The backward engine's calls for the nodes that these ops, or ops inside them, made.
+
+    An op records the number of the next node; so of all ops with a number the last one made it.
+    """
+    trace, a = s.trace, s.activity
+    backward = a.host("backward")
+    nodes = backward[trace.sequence[backward] >= 0]
+    if not len(nodes) or not len(ops):
+        return nodes[:0]
+    forward = difference(a.aten, backward)
+    forward = forward[trace.sequence[forward] >= 0]
+    made = np.full(int(trace.sequence[nodes].max()) + 1, -1, np.int64)
+    known = forward[trace.sequence[forward] < len(made)]
+    np.maximum.at(made, trace.sequence[known], known)
+    maker = made[trace.sequence[nodes]]
+    mine = (maker >= 0) & (maker < nodes) & np.isin(maker, s.inside(ops))
+    around = trace.parent[nodes[mine]]
+    return distinct(np.where(np.isin(around, backward), around, nodes[mine]))
 
 
 def dropped(s: Signals, rows: Int64) -> Repair:

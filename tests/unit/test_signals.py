@@ -319,8 +319,15 @@ def test_rows_that_are_used_differently_each_time_are_no_loop() -> None:
 def driver(*names: str) -> tuple[Event, ...]:
     """These driver calls in a trace without marked steps, in which each kernel runs once."""
     calls = [call(name, 100 * i, 50) for i, name in enumerate(names)]
-    work = [(launch(5_000, 5, corr=1), kernel("gemm", 5_010, 50, corr=1))]
-    return (*calls, *(event for pair in work for event in pair))
+    work = [
+        event
+        for i in range(10)
+        for event in (
+            launch(5_000 + 60 * i, 5, corr=i + 1),
+            kernel(f"gemm{i}", 5_010 + 60 * i, 50, corr=i + 1),
+        )
+    ]
+    return (*calls, *work)
 
 
 def test_memory_that_comes_and_goes_is_churn_where_no_step_is_marked() -> None:
@@ -333,3 +340,26 @@ def test_a_steady_step_that_gives_memory_back_does_not_keep_it() -> None:
     few = (annotation("ProfilerStep#7", 0, 10_000), *driver("cudaFree"))
     assert len(found("allocation", *step, steps=[(0, 10_000)])) == 5
     assert found("allocation", *few, steps=[(0, 10_000)]) == []
+
+
+# -- copies ----------------------------------------------------------------------------------------
+
+
+def made_and_moved(size: int, took: float) -> tuple[Event, ...]:
+    """A factory op, then a copy to the device of so many bytes."""
+    return (
+        op("aten::ones", 0, took),
+        op("aten::to", took + 10, 40),
+        call("cudaMemcpyAsync", took + 15, 5, corr=1),
+        memcpy("Memcpy HtoD (Pageable -> Device)", took + 25, 20, size, corr=1),
+    )
+
+
+def test_a_tensor_that_a_factory_made_is_moved() -> None:
+    assert len(found("factory-copy", *made_and_moved(1_000_000, 100))) == 1
+
+
+def test_no_factory_writes_that_much_so_fast() -> None:
+    events = made_and_moved(40_000_000, 5)
+    assert found("factory-copy", *events) == []
+    assert len(found("pageable-copy", *events)) == 1
