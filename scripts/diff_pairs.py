@@ -1,6 +1,6 @@
 """Whether `trace-scan diff` tells a repair: faulty and healthy recordings of the same programs.
 
-    python scripts/diff_pairs.py [dataset/recorded/cpu] [--reports FOLDER] [key=value …]
+    python scripts/diff_pairs.py [--folder dataset/recorded/cpu] [--reports FOLDER] [key=value …]
 
 Of each faulty trace in which the fault is a finding: whether it is gone in the healthy twin. Of two
 healthy recordings: whether nothing is gone, new, better or worse. Of all recordings of a program:
@@ -30,7 +30,7 @@ CHANGED = ("gone", "new", "better", "worse")
 def main() -> None:
     """Scan, compare, count."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", nargs="?", type=Path, default=Path("dataset/recorded/cpu"))
+    parser.add_argument("--folder", type=Path, default=Path("dataset/recorded/cpu"))
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("--reports", type=Path, default=Path("outputs/diff_pairs"))
     arguments = parser.parse_intermixed_args()
