@@ -33,7 +33,7 @@ def backward_of(s: Signals, ops: Int64) -> Int64:
     """
     trace, a = s.trace, s.activity
     backward = a.host("backward")
-    nodes = backward[trace.sequence[backward] >= 0]
+    nodes: Int64 = backward[trace.sequence[backward] >= 0]
     if not len(nodes) or not len(ops):
         return nodes[:0]
     forward = difference(a.aten, backward)
