@@ -29,6 +29,10 @@ LEVELS: tuple[Severity, ...] = ("info", "low", "medium", "high", "critical")
 # below a blank. Names keep them, as escapes: whoever reads the JSON gets the same text.
 _UNSEEN = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
+# A list of numbers goes on one line. A line break of the indented text is never inside a string.
+_NUMBERS = re.compile(r"\[\n\s+([-+.\deE]+(?:,\n\s+[-+.\deE]+)*)\n\s+\]")
+_BREAK = re.compile(r",\n\s+")
+
 # The parts whose keys a later version may add to: numbers there may be missing, hence null.
 _FREE = frozenset({"evidence", "config"})
 
@@ -172,6 +176,22 @@ class LedgerPlace:
 
 
 @dataclass(frozen=True)
+class TopEvent:
+    """Kernels or ops of one name in the analyzed time."""
+
+    name: str
+    """Name of the kernel, without parameters, or of the op."""
+    count: int
+    """How often it runs."""
+    us: float
+    """Of a kernel all its time; of an op its time on the host outside ops that it calls."""
+    gpu_us: float = 0.0
+    """Of an op the time of the GPU work that it issued itself."""
+    shapes: str = ""
+    """Shapes of the inputs on which most of the time goes; empty where none were recorded."""
+
+
+@dataclass(frozen=True)
 class Summary:
     """The time that was analyzed, and what the GPU did in it (on a trace without one: the CPU).
 
@@ -253,6 +273,8 @@ class Fix:
     """A few lines that show it."""
     where: tuple[SourceLine, ...] = ()
     """Where to look, the likeliest place first."""
+    module: tuple[str, ...] = ()
+    """Without source lines: the path of the module to look in, the outermost first."""
 
 
 @dataclass(frozen=True)
@@ -273,6 +295,55 @@ class Claim:
     """Label of the measure."""
     value: float
     """Its value; shares in [0, 1]."""
+
+
+@dataclass(frozen=True)
+class ExcerptTrack:
+    """A thread or stream of an excerpt: bars as columns of equal length, in no order of time."""
+
+    label: str
+    """``thread 17 (main)``, ``stream 7``."""
+    is_device: bool
+    """Whether it is a stream."""
+    start_us: tuple[float, ...] = ()
+    """Start of each bar, from the start of the excerpt; negative where it began before."""
+    dur_us: tuple[float, ...] = ()
+    """Its length."""
+    busy_us: tuple[float, ...] = ()
+    """Time of the events in it: less than its length where short events are joined."""
+    depth: tuple[int, ...] = ()
+    """Level of the call stack, 0 the outermost that is shown."""
+    name: tuple[int, ...] = ()
+    """Index into ``names`` of the excerpt; of joined events the longest."""
+    count: tuple[int, ...] = ()
+    """Events that the bar stands for."""
+    at_fault: tuple[int, ...] = ()
+    """Positions of the bars that are at fault."""
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """The events around the costliest place of a finding: what a timeline of it shows.
+
+    Bounded: short events are joined with their neighbours, few threads and streams are shown.
+    """
+
+    start_us: float
+    """Its start."""
+    end_us: float
+    """Its end."""
+    place_us: tuple[float, float] = (0.0, 0.0)
+    """The whole place; longer than the excerpt where it holds too many events."""
+    events: int = 0
+    """Events in the time of the excerpt."""
+    hidden: int = 0
+    """Those of them on threads, streams or levels of the stack that are not among the tracks."""
+    names: tuple[str, ...] = ()
+    """Names of events, each once."""
+    spans_us: tuple[tuple[float, float], ...] = ()
+    """The finding's occurrences in it, from its start."""
+    tracks: tuple[ExcerptTrack, ...] = ()
+    """Threads, the one that feeds the GPU first, then streams."""
 
 
 @dataclass(frozen=True)
@@ -325,6 +396,8 @@ class Finding:
     """What to change, and where."""
     candidates: tuple[Candidate, ...] = ()
     """The patterns that were considered."""
+    excerpt: Excerpt | None = None
+    """Events around its costliest place; null for leads."""
 
 
 @dataclass(frozen=True)
@@ -335,6 +408,8 @@ class NotChecked:
     """Its id."""
     because: str
     """What the trace lacks."""
+    setting: str = ""
+    """What to set in the profiler, or to record, so that it can be checked."""
 
 
 @dataclass(frozen=True)
@@ -359,6 +434,10 @@ class Report:
     """All analyzed time by exclusive cause, largest first."""
     unexplained: tuple[LedgerRow, ...] = ()
     """Causes of 5 % and more of the analyzed time that no finding accounts for."""
+    top_kernels: tuple[TopEvent, ...] = ()
+    """The kernels with the most time."""
+    top_ops: tuple[TopEvent, ...] = ()
+    """The ops with the most time, on the host and of what they issued to the GPU."""
     windows: tuple[WindowScore, ...] = ()
     """The windows that tile the analyzed time."""
     findings: tuple[Finding, ...] = ()
@@ -399,6 +478,7 @@ def to_json(report: Report) -> str:
     """
     plain = _clean(msgspec.to_builtins(report, enc_hook=_foreign), "report", free=False)
     text = msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
+    text = _NUMBERS.sub(lambda m: f"[{_BREAK.sub(', ', m[1])}]", text)
     return _UNSEEN.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
 
 

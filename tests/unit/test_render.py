@@ -14,10 +14,22 @@ from hypothesis import strategies as st
 
 from detector.errors import TraceError
 from detector.patterns import BY_ID, PATTERNS
-from detector.render import html_page, ledger, markdown, overlay, sarif, terminal, units, wording
+from detector.render import (
+    html_overview,
+    html_page,
+    index_page,
+    ledger,
+    markdown,
+    overlay,
+    sarif,
+    terminal,
+    units,
+    wording,
+)
 from detector.render.clean import clean
 from detector.report import (
     Finding,
+    Fix,
     LedgerPlace,
     LedgerRow,
     NotChecked,
@@ -26,7 +38,16 @@ from detector.report import (
     StepInfo,
     WindowScore,
 )
-from tests.sample_reports import CLEAN, CPU_ONLY, NOT_ANALYZABLE, TYPICAL, ZERO
+from tests.sample_reports import (
+    CLEAN,
+    CPU_ONLY,
+    EVIL,
+    EXCERPT,
+    HOSTILE,
+    NOT_ANALYZABLE,
+    TYPICAL,
+    ZERO,
+)
 
 # --- wording -----------------------------------------------------------------------------------
 
@@ -299,8 +320,11 @@ def test_a_trace_that_cannot_be_analyzed_gets_the_reason_and_no_finding(render):
 @pytest.mark.parametrize("render", [terminal, markdown, html_page], ids=lambda m: m.__name__)
 def test_the_parts_of_a_report_come_in_order(render):
     text = render.render(TYPICAL)
+    # the page says the verdict before anything else
+    first = ["2 findings", "analyzed 413 ms"]
     parts = [
-        "analyzed 413 ms", "2 findings", "here the analyzed time went", "GPU idle",
+        *(first if render is html_page else first[::-1]),
+        "here the analyzed time went", "GPU idle",
         BY_ID["sync-scalar-readback"].title, BY_ID["memory-zero-grad-fill"].title,
         "Leads, less likely than not", "Not explained by a finding", "Not checked",
     ]  # fmt: skip
@@ -412,14 +436,132 @@ def test_the_page_shows_windows_findings_and_settings():
         "1. sync-scalar-readback",
         "total.item()",
         "&quot;parts",
+        "record: <code>record_shapes=True</code>",
+        "volta_sgemm_128x64_nn",
+        "[[32, 256], [256]]",
+        "4 steps, median 103 ms",
+        "<title>ProfilerStep#3: 103 ms</title>",
     ):
         assert part in html
+
+
+def test_a_page_of_a_trace_without_a_gpu_speaks_of_none():
+    html = html_page.render(CPU_ONLY)
+    assert "host score" in html
+    assert "gpu score" not in html
+    assert "GPU time" not in html
+
+
+def test_a_card_says_why_in_a_sentence_and_folds_the_rest_away():
+    text = "It waits. Here: waits 3. More."
+    evidence = {
+        f"measure {i}": {"value": 1.0 - i / 100, "unit": "share", "rest": 0.0} for i in range(9)
+    }
+    finding = replace(TYPICAL.findings[0], explanation=text, evidence=evidence)
+    html = html_page.render(replace(TYPICAL, findings=(finding,)))
+    card, _, folded = html.partition("<article")[2].partition("<summary>Show all metrics (9)")
+    assert '<p class="why">It waits.</p>' in card
+    assert card.count("measure ") == 5
+    assert "Here: waits 3. More." in folded
+    assert folded.count("measure ") == 9
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [("", ("", "")), ("One", ("One", "")), ("One. Two. Three.", ("One.", "Two. Three.")),
+     ("It takes 1.5 ms. here", ("It takes 1.5 ms. here", ""))],
+)  # fmt: skip
+def test_the_first_sentence_ends_before_a_capital(text, parts):
+    assert wording.first_sentence(text) == parts
+
+
+def test_without_source_lines_a_card_names_the_module():
+    finding = replace(TYPICAL.findings[1], fix=Fix("Change it.", "", (), ("Net", "Block_<3>")))
+    html = html_page.render(replace(TYPICAL, findings=(finding,)))
+    assert "module <code>Net &gt; Block_&lt;3&gt;</code>" in html
+
+
+# --- html: the timeline ------------------------------------------------------------------------
+
+
+def drawn(report: Report) -> dict:
+    """What the page's script works on."""
+    block = html_page.render(report).partition('id="data">')[2].partition("</script>")[0]
+    return json.loads(block)
+
+
+def test_the_timeline_draws_the_findings_excerpt():
+    data = drawn(TYPICAL)
+    assert list(data["timelines"]) == ["1"]  # the others have no excerpt
+    timeline = data["timelines"]["1"]
+    assert timeline["length"] == 1000.0
+    assert timeline["names"] == list(EXCERPT.names)
+    assert [track["label"] for track in timeline["tracks"]] == ["thread 17 (main)", "stream 7"]
+    assert timeline["tracks"][0]["at_fault"] == [1]
+
+
+def test_a_timeline_says_what_it_leaves_out_and_lists_what_is_at_fault():
+    html = html_page.render(TYPICAL)
+    for part in (
+        "1.00 ms from 62.0 ms into the trace; the part of 4.00 ms with the most occurrences; "
+        "43 events in 4 bars: pale bars join short events; 7 events of deeper calls and other "
+        "tracks are not drawn",
+        "Events at fault in this place (1)",
+        "<td>cudaStreamSynchronize</td><td>+100 µs</td><td>800 µs</td><td>thread 17 (main)</td>",
+        'data-act="next"',
+    ):
+        assert part in html
+
+
+def test_a_click_on_the_overview_is_looked_up_in_the_occurrences():
+    overview = drawn(TYPICAL)["overview"]
+    assert [row["number"] for row in overview["findings"]] == [1, 2, 3]
+    assert len(overview["findings"][0]["spans"]) == 4
+    assert overview["start"] < overview["end"]
+    assert drawn(NOT_ANALYZABLE)["overview"] is None
+
+
+def test_findings_without_an_excerpt_have_no_timeline():
+    findings = tuple(replace(finding, excerpt=None) for finding in TYPICAL.findings)
+    html = html_page.render(replace(TYPICAL, findings=findings))
+    assert "<canvas" not in html
+    assert drawn(replace(TYPICAL, findings=findings))["timelines"] == {}
+
+
+# --- html: several traces ----------------------------------------------------------------------
+
+
+def test_the_index_links_each_trace_and_names_their_folder_once():
+    rows = [("runs/x/a.json", TYPICAL, "a"), ("runs/x/b.json", CLEAN, "b"),
+            ("runs/x/c.json", "the file is empty", ""), ("runs/x/d.json", NOT_ANALYZABLE, "d")]  # fmt: skip
+    html = index_page.render(rows)
+    assert html.count("runs/x/") == 1
+    for part in (
+        "4 traces, 1 with findings",
+        '<a href="a/report.html">a.json</a>',
+        "112 ms (27 %)",
+        BY_ID["sync-scalar-readback"].title,
+        "No finding above 1 % of the analyzed time",
+        "the file is empty",
+        "Cannot be analyzed",
+    ):
+        assert part in html
+    assert "<script" not in html
+    assert "script-src" not in html
+
+
+def test_a_hostile_name_in_the_index_is_text():
+    html = index_page.render([(EVIL, HOSTILE, 'a"b'), (EVIL, EVIL, "")])
+    assert "<img" not in html
+    assert "<script" not in html
+    assert 'href="a%22b/report.html"' in html
+    assert "\x1b" not in html
 
 
 def test_many_windows_share_columns_and_keep_the_worst():
     windows = tuple(WindowScore(float(i), i + 1.0, None, 0.1, 0.1, 0.1) for i in range(5000))
     windows = (*windows[:70], replace(windows[70], cpu_score=0.9), *windows[71:])
-    columns = html_page._thinned(windows)
+    columns = html_overview.thinned(windows)
     assert len(columns) <= 500
     assert max(c.cpu_score for c in columns) == 0.9
     assert columns[0].start_us == 0.0
