@@ -254,7 +254,7 @@ def _foot(report: Report) -> list[str]:
         "<footer>",
         f'<p class="soft">trace-antipattern-detector {text(made, 800)}</p>',
         f'<p class="soft">sha256 of the trace: <code>{text(report.source.sha256)}</code></p>',
-        f"<details><summary>Settings</summary><pre>{setting}</pre></details>",
+        f'<details><summary>Settings</summary><pre tabindex="0">{setting}</pre></details>',
         "</footer>",
     ]
 

@@ -49,7 +49,9 @@ def _folder(labels: Sequence[str]) -> str:
 
 def _row(label: str, result: Report | str, folder: str) -> str:
     if isinstance(result, str):
-        return f'<tr><th scope="row">{text(label)}</th><td colspan="4">{text(result, 600)}</td></tr>'
+        return (
+            f'<tr><th scope="row">{text(label)}</th><td colspan="4">{text(result, 600)}</td></tr>'
+        )
     link = f'<a href="{quote(folder)}/report.html">{text(label)}</a>'
     cells = _cells(result)
     return f'<tr><th scope="row">{link}</th>{cells}</tr>'

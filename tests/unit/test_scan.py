@@ -187,7 +187,7 @@ def test_one_unreadable_trace_among_several_does_not_stop_the_rest(folder, capsy
         "gone.json",
     ]
     assert "4 traces" in out
-    assert sorted(p.name for p in Path("out").iterdir()) == ["a", "c", "summary.json"]
+    assert sorted(p.name for p in Path("out").iterdir()) == ["a", "c", "index.html", "summary.json"]
     rows = {row["trace"]: row for row in json.loads(Path("out/summary.json").read_text())}
     assert rows["a.json"]["top_finding"] == "sync-scalar-readback"
     assert rows["a.json"]["estimated_savings_us"] == TYPICAL.summary.estimated_savings_us
@@ -208,7 +208,12 @@ def test_traces_of_one_name_get_folders_of_their_own(folder):
         (folder / d).mkdir()
         (folder / d / "rank.pt.trace.json").write_bytes(TRACE)
     assert scan.main(["x", "y", "--out", "out"]) == 0
-    assert sorted(p.name for p in Path("out").iterdir()) == ["rank", "rank-2", "summary.json"]
+    assert sorted(p.name for p in Path("out").iterdir()) == [
+        "index.html",
+        "rank",
+        "rank-2",
+        "summary.json",
+    ]
     # what --out wrote is not taken for a trace of the user's
     assert scan.main(["out"]) == 2
 
