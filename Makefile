@@ -20,7 +20,7 @@ help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */\1\t/' | expand -t 12
 
 scan: $(BASE)  ## scan the bundled example, or TRACE=path; ARGS="--out DIR" and any other option
-	@$(BIN)/python -m detector.scan $(TRACE) $(ARGS)
+	@$(BIN)/python -m detector $(TRACE) $(ARGS)
 
 test: $(DEV)  ## every check: style, types, layers, tests
 	$(BIN)/ruff check .

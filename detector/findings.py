@@ -7,7 +7,6 @@ apart.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -127,15 +126,27 @@ def findings_of(
     judged: Judged,
     settings: Settings,
     in_words: Callable[[str], str],
+    names: Mapping[str, str],
 ) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
     """Findings and leads, the largest savings first.
 
-    ``confidence``: of each candidate; ``own``: by pattern the case of a candidate's own place;
-    ``flagged``: those of the flagger's regions; ``in_words``: a feature's column for a reader.
+    ``names``: by pattern the id; ``confidence``: of each candidate; ``own``: by pattern the case of
+    a candidate's own place; ``flagged``: those of the flagger's regions; ``in_words``: a feature's
+    column for a reader.
     """
     pairs = sorted(zip(found, confidence, strict=True), key=lambda pair: -pair[0].best_ns)
     made = [
-        _finding(c, level, sure, own.get(c.pattern.id), flagged, judged, settings, in_words)
+        _finding(
+            c,
+            names[c.pattern.id],
+            level,
+            sure,
+            own.get(c.pattern.id),
+            flagged,
+            judged,
+            settings,
+            in_words,
+        )
         for c, sure in pairs
         if (level := severity(c.share)) is not None
     ]
@@ -145,6 +156,7 @@ def findings_of(
 
 def _finding(
     candidate: Candidate,
+    name: str,
     level: Severity,
     learnt: float,
     own: Case | None,
@@ -162,7 +174,7 @@ def _finding(
     named = best is not None and best.verdict.of(pattern.id) is not None
     shown = best if named or own is None else own  # its numbers and its words go together
     return Finding(
-        id=_identity(pattern.id, int(spans.start[0])),
+        id=name,
         pattern=pattern.id,
         side=pattern.side,
         start_us=int(spans.start[0]) / NS_PER_US,
@@ -174,6 +186,7 @@ def _finding(
         kind=pattern.kind,
         estimated_savings_us=candidate.best_ns / NS_PER_US,
         savings_range_us=(candidate.rest_ns / NS_PER_US, candidate.alone_ns / NS_PER_US),
+        by_step_us=tuple(ns / NS_PER_US for ns in candidate.by_step_ns),
         share=candidate.share,
         assumes=pattern.assumes,
         occurrences=len(candidate.occurrences),
@@ -256,10 +269,6 @@ def _steps(judged: Judged, spans: Intervals) -> tuple[int, ...]:
     return tuple(np.flatnonzero(spans.covered(start, end)).tolist())
 
 
-def _identity(pattern: str, start: int) -> str:
-    return hashlib.sha256(f"{pattern} {start}".encode()).hexdigest()[:12]
-
-
 def _evidence(
     shown: Case | None,
     spans: Intervals,
@@ -271,7 +280,7 @@ def _evidence(
         {"start_us": int(a) / NS_PER_US, "end_us": int(b) / NS_PER_US}
         for a, b in zip(spans.start[kept], spans.end[kept], strict=True)
     ]
-    features = shown.region.drivers if shown else ()
+    features = shown.region.top_features if shown else ()
     rows = shown.evidence.table() if shown else ()
     return {
         "top_features": [in_words(column) for column in features],

@@ -63,7 +63,6 @@ def _unmet(activity: Activity, judged: Judged) -> dict[Need, str]:
         unmet["shapes"] = "recorded without shapes (record_shapes=True)"
     if not len(activity.comm_rows) and not len(activity.host("collective_op")):
         unmet["comm"] = "the trace has no collectives"
-    unmet["ranks"] = "needs the traces of several ranks together"
     return unmet
 
 

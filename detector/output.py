@@ -11,13 +11,16 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from detector.errors import DetectorError, TraceError
 from detector.render.formats import ANNOTATED, BY_NAME, FORMATS, View
-from detector.report import Report, reaches
+from detector.render.units import plural
+from detector.report import Report
 from detector.targets import Target
-from detector.taxonomy import Severity
+
+if TYPE_CHECKING:
+    from detector.gate import Gate
 
 # For a terminal that knows no UTF-8.
 _PLAIN = str.maketrans({"·": "-", "–": "-", "…": "...", "µ": "u", "█": "#", "−": "-", "×": "x"})
@@ -39,11 +42,13 @@ class Output:
         name = ""
         if self.folder is not None:
             name = self._free_name(target) if self.several else ""
-            _write_all(self.folder / name, report, file)
+            write_all(self.folder / name, report, file)
         self.results.append((target, report, name))
-        if self.form.many is None or not self.several:
+        # of several traces the terminal shows a table at the end
+        at_once = self.form.many is None and self.form.name != "terminal"
+        if at_once or not self.several:
             between = "\n" if len(self.reports) > 1 else ""
-            _emit(between + self.form.one(report, self.view), self.form.machine)
+            emit(between + self.form.one(report, self.view), self.form.machine)
 
     def fail(self, target: Target, error: Exception) -> None:
         """One trace that could not be scanned."""
@@ -53,28 +58,48 @@ class Output:
 
     def close(self) -> None:
         """What can be said only when all is known."""
-        if not self.several:
-            return
+        if self.several:
+            self._close_several()
+        if self.folder is not None and self.reports:
+            say(_written(self.folder, self.several))
+
+    def _close_several(self) -> None:
         if self.form.many is not None:
-            _emit(self.form.many(self.reports), self.form.machine)
+            emit(self.form.many(self.reports, self.view), self.form.machine)
         if self.form.name == "terminal":
             from detector.render import terminal
 
             rows = [(target.label, result) for target, result, _ in self.results]
             view = self.view
-            _emit("\n" + terminal.summary(rows, width=view.width, colour=view.colour), False)
+            emit(terminal.summary(rows, width=view.width, colour=view.colour), False)
         if self.folder is not None:
-            _write(self.folder / "summary.json", self._summary())
-            _write(self.folder / "index.html", self._index())
+            write(self.folder / "summary.json", self._summary())
+            write(self.folder / "index.html", self._index())
+            if (form := BY_NAME["sarif"]).many is not None and form.file is not None:
+                write(self.folder / form.file, form.many(self.reports, self.view).encode())
 
     @property
     def reports(self) -> list[Report]:
         """The reports so far."""
         return [result for _, result, _ in self.results if not isinstance(result, str)]
 
-    def reached(self, level: Severity) -> bool:
-        """Whether any finding is at least this severe."""
-        return any(reaches(report, level) for report in self.reports)
+    def complain_failing(self, gate: Gate) -> bool:
+        """Names on standard error each finding that fails the build; whether there is one."""
+        from detector.render import wording
+
+        found = [
+            (target.label, finding)
+            for target, result, _ in self.results
+            if not isinstance(result, str)
+            for finding in gate.failing(result)
+        ]
+        if found:
+            new = " that the baseline lacks" if gate.known else ""
+            count = plural(len(found), "finding")
+            say(f"failed: {count} at or above {gate.level}{new} (--fail-on {gate.level})")
+        for label, finding in found:
+            say(f"  {wording.one_line(finding)}" + (f"  [{label}]" if self.several else ""))
+        return bool(found)
 
     def complain_unanalyzable(self) -> bool:
         """Names on standard error each trace that cannot be analyzed; whether there is one."""
@@ -126,7 +151,7 @@ class Output:
         return (json.dumps(rows, indent=2, allow_nan=False) + "\n").encode()
 
 
-def _write_all(folder: Path, report: Report, trace: Path | None) -> None:
+def write_all(folder: Path, report: Report, trace: Path | None) -> None:
     """The files of --out for one trace."""
     from detector.render import overlay
 
@@ -137,13 +162,23 @@ def _write_all(folder: Path, report: Report, trace: Path | None) -> None:
     ]:
         raise TraceError(f"{trace}: --out would write over the trace itself")
     for name, form in files.items():
-        _write(folder / name, form.one(report, View()).encode("utf-8", "replace"))
+        view = View(root=Path.cwd())
+        write(folder / name, form.one(report, view).encode("utf-8", "replace"))
     if trace is not None:
         with trace.open("rb") as source, _replacing(folder / ANNOTATED) as target:
             overlay.annotate(report, source, target)
 
 
-def _write(path: Path, content: bytes) -> None:
+def _written(folder: Path, several: bool) -> str:
+    """What --out wrote, and what to open."""
+    each = "/TRACE" if several else ""
+    return (
+        f"wrote {folder}{each}: report.html (open it in a browser), report.json, report.sarif, "
+        f"{ANNOTATED} (open it in ui.perfetto.dev)"
+    )
+
+
+def write(path: Path, content: bytes) -> None:
     with _replacing(path) as file:
         file.write(content)
 
@@ -163,10 +198,10 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
 def view() -> View:
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     width = min(shutil.get_terminal_size((100, 24)).columns, 140)
-    return View(width, sys.stdout.isatty() and not plain)
+    return View(width, sys.stdout.isatty() and not plain, Path.cwd())
 
 
-def _emit(text: str, machine: bool) -> None:
+def emit(text: str, machine: bool) -> None:
     """Results to standard output; a reader that has gone away is no error."""
     encoding = "utf-8" if machine else sys.stdout.encoding or "utf-8"
     if codecs.lookup(encoding).name != "utf-8":
@@ -206,6 +241,19 @@ def exit_on_error(*more: type[Exception]) -> Iterator[None]:
         sys.exit(complain(error))
 
 
+def remark(text: str) -> None:
+    """One line on standard error that is no error."""
+    sys.stderr.write(f"note: {_message(DetectorError(text))}\n")
+
+
 def complain(error: Exception, label: str = "") -> int:
-    sys.stderr.write(f"error: {_message(error, label)}\n")
+    say(f"error: {_message(error, label)}")
     return 2
+
+
+def say(line: str) -> None:
+    """A line for the person at the terminal; results alone go to standard output."""
+    encoding = sys.stderr.encoding or "utf-8"
+    if codecs.lookup(encoding).name != "utf-8":
+        line = line.translate(_PLAIN)
+    sys.stderr.write("".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in line) + "\n")

@@ -21,28 +21,27 @@ from detector.features import candidate
 from detector.findings import USUAL, Case, Settings, findings_of, places_of, suspects
 from detector.flagger import Flagger, Scores
 from detector.flagger.confidence import Confidence
+from detector.identity import identity
 from detector.intervals import Intervals
-from detector.judge import Answers, AskingJudge, Judge
-from detector.judge.rounds import UNSURE, Outcome, combined, joined
-from detector.ledger import Ledger
+from detector.judge import UNSURE, Answers, AskingJudge, Judge
 from detector.patterns import IDS
+from detector.programs import heavy_ops
 from detector.region import Region, halves, merge, top_features
 from detector.report import (
     CoverageInfo,
-    Excerpt,
-    ExcerptTrack,
     Finding,
     LedgerPlace,
     LedgerRow,
     NotChecked,
+    ProgramOp,
     Report,
     SourceInfo,
     StepInfo,
     Summary,
     Tool,
-    TopEvent,
     WindowScore,
 )
+from detector.shown import Excerpt, ExcerptTrack, TopEvent
 from detector.signals import Place
 from detector.trace import NS_PER_US, Int64, Trace
 from detector.window import Judged, Window
@@ -70,14 +69,15 @@ def detect(
     scores = flagger.score(matrix)
     learnt = confidence.score(candidate.matrix(analysis)).tolist()
     own = places_of(found, learnt, judged, windows, scores)
-    own = [replace(p, drivers=top_features(p, scores, flagger, matrix)) for p in own]
+    own = [replace(p, top_features=top_features(p, scores, flagger, matrix)) for p in own]
     flagged: tuple[Region, ...] = ()
     if judge.names_more and analysis.why_not is None:
         flagged = merge(windows, scores, flagger, matrix, analysis.activity.busy)
     cases, answers = _judge(analysis, own, flagged, learnt, judge, settings)
     by_pattern = {c.pattern.id: case for c, case in zip(found, cases, strict=False)}
+    names = {c.pattern.id: identity(analysis.signals, c) for c in found}
     sure, leads = findings_of(
-        found, learnt, by_pattern, cases[len(own) :], judged, settings, features.in_words
+        found, learnt, by_pattern, cases[len(own) :], judged, settings, features.in_words, names
     )
     places = {c.pattern.id: (r.start, r.end) for c, r in zip(found, own, strict=False)}
     return _report(
@@ -137,6 +137,8 @@ def _finer(
     unsure = [i for i, case in enumerate(cases) if case.verdict.fallback == UNSURE]
     if not unsure:
         return cases, answers
+    from detector.judge.rounds import Outcome, combined, joined  # with all that asks a server
+
     again, more = ask([half for i in unsure for half in halves(cases[i].region)])
     clear = 0
     for i, pair in zip(unsure, zip(again[::2], again[1::2], strict=True), strict=True):
@@ -160,9 +162,9 @@ def _report(analysis: Analysis, **rest: Any) -> Report:
         analyzable=why is None,
         why_not=why.reason if why else None,
         record_instead=why.record if why else None,
-        source=_source(analysis.trace, analysis.judged),
+        source=_source(analysis),
         summary=_summary(analysis.activity, analysis.judged, rest["findings"]),
-        ledger=_ledger(analysis.ledger),
+        ledger=_ledger(analysis),
         unexplained=_unexplained(found),
         top_kernels=_top(heaviest.kernels(analysis.activity, analysis.judged)),
         top_ops=_top(heaviest.ops(analysis.activity, analysis.judged)),
@@ -178,7 +180,8 @@ def _tool(
     return Tool(__version__, flagger.name, confidence.name, judge.name, taxonomy, dict(config))
 
 
-def _source(trace: Trace, judged: Judged) -> SourceInfo:
+def _source(analysis: Analysis) -> SourceInfo:
+    trace, judged = analysis.trace, analysis.judged
     coverage = trace.coverage
     end = int(trace.end.max()) if len(trace) else 0
     start = int(trace.start[0]) if len(trace) else 0
@@ -192,6 +195,9 @@ def _source(trace: Trace, judged: Judged) -> SourceInfo:
         rank=trace.rank,
         span_us=(start / NS_PER_US, end / NS_PER_US),
         steps=tuple(StepInfo(s.name, s.start / NS_PER_US, s.end / NS_PER_US) for s in judged.steps),
+        program=tuple(
+            ProgramOp(op.name, op.shapes, op.calls) for op in heavy_ops(analysis.activity, judged)
+        ),
         coverage=CoverageInfo(
             coverage.read_fraction,
             dict(coverage.repaired),
@@ -202,10 +208,15 @@ def _source(trace: Trace, judged: Judged) -> SourceInfo:
     )
 
 
-def _ledger(times: Ledger) -> tuple[LedgerRow, ...]:
+def _ledger(analysis: Analysis) -> tuple[LedgerRow, ...]:
+    times, steps = analysis.ledger, analysis.judged.steps
     wall = max(1, times.end - times.start)
+    start = np.array([step.start for step in steps], np.int64)
+    end = np.array([step.end for step in steps], np.int64)
+    each = times.by_span(start, end)
     return tuple(
-        _row(cause, ns, ns / wall, times.places(cause)) for cause, ns in times.total().items()
+        _row(cause, ns, ns / wall, times.places(cause), [step.get(cause, 0) for step in each])
+        for cause, ns in times.total().items()
     )
 
 
@@ -213,10 +224,13 @@ def _unexplained(found: Candidates) -> tuple[LedgerRow, ...]:
     return tuple(_row(u.cause, u.ns, u.share, u.places) for u in found.unexplained)
 
 
-def _row(cause: str, ns: int, share: float, places: Sequence[Place]) -> LedgerRow:
+def _row(
+    cause: str, ns: int, share: float, places: Sequence[Place], by_step: Sequence[int] = ()
+) -> LedgerRow:
     known = ledger.BY_ID[cause]
     where = tuple(LedgerPlace(p.name, p.file, p.line, p.ns / NS_PER_US) for p in places)
-    return LedgerRow(cause, known.label, known.group, ns / NS_PER_US, share, where)
+    steps = tuple(ns / NS_PER_US for ns in by_step)
+    return LedgerRow(cause, known.label, known.group, ns / NS_PER_US, share, where, steps)
 
 
 def _summary(activity: Activity, judged: Judged, findings: Sequence[Finding]) -> Summary:

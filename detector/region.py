@@ -17,7 +17,7 @@ from detector.window import Window
 
 Float64 = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-MOST_DRIVEN = 400  # regions of a side that are told their drivers: half a millisecond each
+MOST_EXPLAINED = 400  # regions of a side whose top features are computed: half a millisecond each
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Region:
     """A suspicious place of a trace.
 
     ``start`` and ``end`` are int ns on the file's own axis. ``score`` in [0, 1] is the highest of
-    its windows on ``side``; ``windows`` are their indices, ``drivers`` the features that spoke
-    most for it (of a side's ``MOST_DRIVEN`` weightiest regions), ``candidates`` the (pattern id,
+    its windows on ``side``; ``windows`` are their indices, ``top_features`` the features that spoke
+    most for it (of a side's ``MOST_EXPLAINED`` weightiest regions), ``candidates`` the (pattern id,
     confidence) of the candidates that occur there, surest first.
     """
 
@@ -35,7 +35,7 @@ class Region:
     score: float
     side: Side
     windows: tuple[int, ...] = ()
-    drivers: tuple[str, ...] = ()
+    top_features: tuple[str, ...] = ()
     candidates: tuple[tuple[str, float], ...] = ()
 
     @property
@@ -72,15 +72,15 @@ def _merge_side(
     windows: Sequence[Window], scores: Scores, side: Side, flagger: Flagger, matrix: Float32
 ) -> list[Region]:
     score = scores.cpu if side == "cpu" else scores.gpu
-    hot = np.flatnonzero(score >= flagger.threshold[side])
-    if not len(hot):
+    flagged = np.flatnonzero(score >= flagger.threshold[side])
+    if not len(flagged):
         return []
-    steps = np.array([_step(windows[i]) for i in hot.tolist()])
-    cut = (np.diff(hot) > 1) | (np.diff(steps) != 0)
-    groups = np.split(hot, np.flatnonzero(cut) + 1)
+    steps = np.array([_step(windows[i]) for i in flagged.tolist()])
+    cut = (np.diff(flagged) > 1) | (np.diff(steps) != 0)
+    groups = np.split(flagged, np.flatnonzero(cut) + 1)
     peaks = np.array([group[np.argmax(score[group])] for group in groups])
     length = [windows[int(g[-1])].end - windows[int(g[0])].start for g in groups]
-    drivers = _drivers(flagger, matrix[peaks], side, score[peaks] * np.array(length))
+    top_features = _top_features(flagger, matrix[peaks], side, score[peaks] * np.array(length))
     return [
         Region(
             windows[int(group[0])].start,
@@ -88,19 +88,19 @@ def _merge_side(
             float(score[peak]),
             side,
             tuple(int(i) for i in group),
-            driver,
+            features,
         )
-        for group, peak, driver in zip(groups, peaks, drivers, strict=True)
+        for group, peak, features in zip(groups, peaks, top_features, strict=True)
     ]
 
 
-def _drivers(
+def _top_features(
     flagger: Flagger, matrix: Float32, side: Side, weight: Float64
 ) -> list[tuple[str, ...]]:
-    """The drivers of the weightiest regions, () for the others where there are very many."""
-    chosen = np.sort(np.argsort(-weight, kind="stable")[:MOST_DRIVEN])
-    told = dict(zip(chosen.tolist(), flagger.drivers(matrix[chosen], side), strict=True))
-    return [told.get(i, ()) for i in range(len(matrix))]
+    """The top features of the weightiest regions, () for the others where there are very many."""
+    chosen = np.sort(np.argsort(-weight, kind="stable")[:MOST_EXPLAINED])
+    found = dict(zip(chosen.tolist(), flagger.top_features(matrix[chosen], side), strict=True))
+    return [found.get(i, ()) for i in range(len(matrix))]
 
 
 def top_features(
@@ -111,7 +111,7 @@ def top_features(
         return ()
     mine = np.array(region.windows)
     peak = mine[int(np.argmax((scores.cpu if region.side == "cpu" else scores.gpu)[mine]))]
-    return flagger.drivers(matrix[[peak]], region.side)[0]
+    return flagger.top_features(matrix[[peak]], region.side)[0]
 
 
 def _step(window: Window) -> int:
@@ -128,5 +128,11 @@ def _sharpen(region: Region, points: Int64) -> Region:
     if end <= start:
         return region
     return Region(
-        start, end, region.score, region.side, region.windows, region.drivers, region.candidates
+        start,
+        end,
+        region.score,
+        region.side,
+        region.windows,
+        region.top_features,
+        region.candidates,
     )

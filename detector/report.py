@@ -9,16 +9,18 @@ writes that page.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import Literal
 
 import msgspec
 
 from detector.errors import DetectorError
-from detector.taxonomy import UNCLEAR, Severity, Side
+from detector.job import Job
+from detector.plain import plain
+from detector.shown import Excerpt, TopEvent
+from detector.taxonomy import Severity, Side
 
 SCHEMA = 2
 
@@ -32,9 +34,6 @@ _UNSEEN = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 # A list of numbers goes on one line. A line break of the indented text is never inside a string.
 _NUMBERS = re.compile(r"\[\n\s+([-+.\deE]+(?:,\n\s+[-+.\deE]+)*)\n\s+\]")
 _BREAK = re.compile(r",\n\s+")
-
-# The parts whose keys a later version may add to: numbers there may be missing, hence null.
-_FREE = frozenset({"evidence", "config"})
 
 
 @dataclass(frozen=True)
@@ -136,6 +135,18 @@ class CoverageInfo:
 
 
 @dataclass(frozen=True)
+class ProgramOp:
+    """A matrix product, convolution or embedding of the program: no repair changes these."""
+
+    name: str
+    """Name of the op."""
+    shapes: str
+    """Shapes of its inputs as the trace gives them; empty where they were not recorded."""
+    calls: float
+    """Calls in a step; in all analyzed time where there are no steps."""
+
+
+@dataclass(frozen=True)
 class SourceInfo:
     """The trace that was read."""
 
@@ -157,6 +168,8 @@ class SourceInfo:
     """First and last instant of the trace."""
     steps: tuple[StepInfo, ...] = ()
     """The steps of the analyzed time, without warm-up."""
+    program: tuple[ProgramOp, ...] = ()
+    """What the program computes, the most frequent first: two traces compare where this agrees."""
     coverage: CoverageInfo = field(default_factory=CoverageInfo)
     """What could be read of the file."""
 
@@ -173,22 +186,6 @@ class LedgerPlace:
     """Its line; 0 without stacks."""
     us: float = 0.0
     """Time of the cause that goes here."""
-
-
-@dataclass(frozen=True)
-class TopEvent:
-    """Kernels or ops of one name in the analyzed time."""
-
-    name: str
-    """Name of the kernel, without parameters, or of the op."""
-    count: int
-    """How often it runs."""
-    us: float
-    """Of a kernel all its time; of an op its time on the host outside ops that it calls."""
-    gpu_us: float = 0.0
-    """Of an op the time of the GPU work that it issued itself."""
-    shapes: str = ""
-    """Shapes of the inputs on which most of the time goes; empty where none were recorded."""
 
 
 @dataclass(frozen=True)
@@ -231,6 +228,8 @@ class LedgerRow:
     """The same over the analyzed time."""
     where: tuple[LedgerPlace, ...] = ()
     """Where it goes, most time first."""
+    by_step_us: tuple[float, ...] = ()
+    """Time of the cause in each of ``source.steps``; empty without steps."""
 
 
 @dataclass(frozen=True)
@@ -298,62 +297,13 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class ExcerptTrack:
-    """A thread or stream of an excerpt: bars as columns of equal length, in no order of time."""
-
-    label: str
-    """``thread 17 (main)``, ``stream 7``."""
-    is_device: bool
-    """Whether it is a stream."""
-    start_us: tuple[float, ...] = ()
-    """Start of each bar, from the start of the excerpt; negative where it began before."""
-    dur_us: tuple[float, ...] = ()
-    """Its length."""
-    busy_us: tuple[float, ...] = ()
-    """Time of the events in it: less than its length where short events are joined."""
-    depth: tuple[int, ...] = ()
-    """Level of the call stack, 0 the outermost that is shown."""
-    name: tuple[int, ...] = ()
-    """Index into ``names`` of the excerpt; of joined events the longest."""
-    count: tuple[int, ...] = ()
-    """Events that the bar stands for."""
-    at_fault: tuple[int, ...] = ()
-    """Positions of the bars that are at fault."""
-
-
-@dataclass(frozen=True)
-class Excerpt:
-    """The events around the costliest place of a finding: what a timeline of it shows.
-
-    Bounded: short events are joined with their neighbours, few threads and streams are shown.
-    """
-
-    start_us: float
-    """Its start."""
-    end_us: float
-    """Its end."""
-    place_us: tuple[float, float] = (0.0, 0.0)
-    """The whole place; longer than the excerpt where it holds too many events."""
-    events: int = 0
-    """Events in the time of the excerpt."""
-    hidden: int = 0
-    """Those of them on threads, streams or levels of the stack that are not among the tracks."""
-    names: tuple[str, ...] = ()
-    """Names of events, each once."""
-    spans_us: tuple[tuple[float, float], ...] = ()
-    """The finding's occurrences in it, from its start."""
-    tracks: tuple[ExcerptTrack, ...] = ()
-    """Threads, the one that feeds the GPU first, then streams."""
-
-
-@dataclass(frozen=True)
 class Finding:
     """One pattern: where it occurs, how sure that is, what its repair saves, what to change."""
 
     id: str
-    """Names the finding within the report."""
+    """Names pattern and place in the code; the same in every recording of the program."""
     pattern: str
-    """Id of the pattern, or ``unclear`` where no judge could say; see ``candidates`` then."""
+    """Id of the pattern."""
     side: Side
     """Who has to change: the host's program (``cpu``) or the work on the GPU (``gpu``)."""
     start_us: float
@@ -375,6 +325,8 @@ class Finding:
     """By counterfactual: how much shorter the replayed trace is without the pattern."""
     savings_range_us: tuple[float, float] = (0.0, 0.0)
     """What is saved with all other findings repaired, and what is saved alone."""
+    by_step_us: tuple[float, ...] = ()
+    """What each of ``source.steps`` gains alone; empty without steps."""
     share: float = 0.0
     """Estimated savings over the analyzed time."""
     assumes: str = ""
@@ -398,16 +350,19 @@ class Finding:
     """The patterns that were considered."""
     excerpt: Excerpt | None = None
     """Events around its costliest place; null for leads."""
+    ranks: tuple[int, ...] = ()
+    """The ranks of a job that show it, first the one whose times and figures these are; empty in
+    the report of one trace."""
 
 
 @dataclass(frozen=True)
 class NotChecked:
-    """A pattern this trace cannot show. Never the same as "clean"."""
+    """A pattern that this trace cannot show, or that was not asked for; never "clean"."""
 
     pattern: str
     """Its id."""
     because: str
-    """What the trace lacks."""
+    """What the trace lacks, or that select or ignore leave it out."""
     setting: str = ""
     """What to set in the profiler, or to record, so that it can be checked."""
 
@@ -447,9 +402,12 @@ class Report:
     judging: Judging = field(default_factory=Judging)
     """How the judge's language model was asked."""
     not_checked: tuple[NotChecked, ...] = ()
-    """Patterns that this trace cannot show."""
+    """Patterns that this trace cannot show, or that were not asked for."""
     warnings: tuple[str, ...] = ()
     """Doubts about the trace, and what the judge could not do."""
+    job: Job | None = None
+    """What the ranks of one job tell together, in whose reference rank's trace all else is; null
+    in the report of one trace."""
 
 
 def occurrences(finding: Finding) -> tuple[tuple[float, float], ...]:
@@ -464,20 +422,14 @@ def occurrences(finding: Finding) -> tuple[tuple[float, float], ...]:
     return tuple(spans) or ((finding.start_us, finding.end_us),)
 
 
-def reaches(report: Report, level: Severity) -> bool:
-    """Whether any finding is at least as severe as ``level``; what stayed unclear never is."""
-    least = LEVELS.index(level)
-    return any(LEVELS.index(f.severity) >= least for f in report.findings if f.pattern != UNCLEAR)
-
-
 def to_json(report: Report) -> str:
     """``report.json``, indented. Never writes NaN or infinity.
 
     A number that is not finite becomes null in ``evidence`` and ``config``; anywhere else it is a
     fault of this program and raises ValueError naming the field.
     """
-    plain = _clean(msgspec.to_builtins(report, enc_hook=_foreign), "report", free=False)
-    text = msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
+    encoded = msgspec.json.encode(plain(report, "report"))
+    text = msgspec.json.format(encoded, indent=2).decode() + "\n"
     text = _NUMBERS.sub(lambda m: f"[{_BREAK.sub(', ', m[1])}]", text)
     return _UNSEEN.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
 
@@ -488,33 +440,3 @@ def from_json(text: str | bytes) -> Report:
         return msgspec.json.decode(text, type=Report)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DetectorError(f"not a report of schema {SCHEMA}: {error}") from error
-
-
-def _foreign(value: object) -> object:
-    """Numpy's scalars and arrays, known by their methods, so that numpy is not needed here."""
-    for way in ("tolist", "item"):
-        if callable(method := getattr(value, way, None)):
-            return cast(object, method())
-    return str(value)
-
-
-def _clean(value: object, place: str, *, free: bool) -> object:
-    if isinstance(value, float) and not math.isfinite(value):
-        if free:
-            return None
-        raise ValueError(f"{place} is {value}, which JSON cannot hold")
-    if isinstance(value, str):
-        # A lone surrogate is a byte that was no UTF-8 in the trace; JSON cannot hold it either.
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, int) and not -(2**63) <= value < 2**64:
-        return float(value) if abs(value) < 2**1023 else str(value)
-    if isinstance(value, dict):
-        return {
-            cast(str, _clean(str(key), place, free=True)): _clean(
-                item, f"{place}.{key}", free=free or key in _FREE
-            )
-            for key, item in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return [_clean(item, f"{place}[{i}]", free=free) for i, item in enumerate(value)]
-    return value

@@ -1,4 +1,4 @@
-"""Sets of rows that both the costs and the features go by, and what they are told by.
+"""Sets of rows that both the costs and the features go by, and how they are recognised.
 
 Shapes are interned texts: each distinct one is read once, never once an event.
 """
@@ -67,7 +67,7 @@ def _backward(activity: Activity) -> bool:
 # -- shapes --------------------------------------------------------------------------------------
 
 
-def told(activity: Activity, texts: Int32, test: Callable[[str], bool]) -> Bool:
+def matching(activity: Activity, texts: Int32, test: Callable[[str], bool]) -> Bool:
     """The test of each row's text, run once for each distinct text; False where there is none."""
     distinct, which = np.unique(texts, return_inverse=True)
     names = activity.trace.names
@@ -90,7 +90,7 @@ def is_shape(value: object) -> bool:
 
 
 def appends(text: str) -> bool:
-    """Whether a cat adds a little to much: one dimension differs, 8 or more times."""
+    """Whether a cat appends to a growing tensor: one dimension differs, 8 or more times."""
     inputs = parsed(text)
     tensors = inputs[0] if inputs else None
     if not isinstance(tensors, list) or len(tensors) != 2 or not all(map(is_shape, tensors)):
@@ -103,9 +103,9 @@ def appends(text: str) -> bool:
 
 
 def cat_appends(activity: Activity) -> Int64:
-    """Concatenations that add a little to much: a cache that grows."""
+    """torch.cat calls that append to a growing tensor: a cache."""
     rows = activity.ops("cat")
-    return rows[told(activity, activity.trace.dims[rows], appends)]
+    return rows[matching(activity, activity.trace.dims[rows], appends)]
 
 
 def misaligned(text: str) -> bool:
@@ -134,7 +134,7 @@ def first_type(text: str) -> str:
 def misaligned_matmuls(activity: Activity) -> Int64:
     """Matrix products with a side of 16 or more that is no multiple of 8."""
     rows = activity.ops("matmul")
-    return rows[told(activity, activity.trace.dims[rows], misaligned)]
+    return rows[matching(activity, activity.trace.dims[rows], misaligned)]
 
 
 def casts(activity: Activity) -> Int64:
@@ -168,7 +168,7 @@ def _biased_pairs(activity: Activity) -> tuple[Int64, Bool]:
     conv, norm = activity.ops("conv_call"), activity.ops("batch_norm_call")
     both = np.union1d(conv, norm)
     adding = activity.holders(activity.ops("add"), vocabulary.HOST["conv_call"])
-    shaped = conv[told(activity, activity.trace.dims[conv], biased)]
+    shaped = conv[matching(activity, activity.trace.dims[conv], biased)]
     with_bias = np.isin(both, np.union1d(adding, shaped), assume_unique=True)
     is_norm = np.isin(both, norm, assume_unique=True)
     return both, with_bias[:-1] & is_norm[1:]

@@ -1,4 +1,4 @@
-"""``python -m detector.scan``: reads traces, prints what was found.
+"""``trace-scan TRACE…``: reads traces, prints what was found.
 
 Loads next to nothing when imported; whatever a scan needs is loaded when it is needed.
 """
@@ -8,36 +8,26 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING
 
 from detector import __version__
-from detector.errors import ConfigError, DetectorError, TraceError
+from detector.errors import DetectorError, TraceError
 from detector.targets import Target, distinct, find_traces, opened
 
 if TYPE_CHECKING:
     from detector.config import Config
+    from detector.gate import Gate
     from detector.output import Output
-    from detector.report import Report
+    from detector.scanning import Stages
 
 FORMATS = ("terminal", "json", "markdown", "sarif")
 LEVELS = ("info", "low", "medium", "high", "critical")
 EXIT_CODES = """\
 exit code: 0 scanned; 1 scanned, and a finding reached --fail-on; 2 could not scan, or under
 --fail-on could not be analyzed"""
-
-
-@dataclass(frozen=True)
-class Stages:
-    """The parts of ``pipeline.detect`` as the configuration chose them."""
-
-    parts: dict[str, Any]  # windower, flagger, judge, settings
-    limits: Any
-    config: dict[str, Any]  # what the report shows of it
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,8 +50,11 @@ def _run(arguments: argparse.Namespace) -> int:
     if not words:
         raise DetectorError("no TRACE given: name a file, a folder, a glob or - (see --help)")
     from detector.config import compose
+    from detector.gate import gate_of
 
-    config = compose("scan", overrides, arguments.config_dir)
+    wanted = arguments.fail_on, arguments.select, arguments.ignore, arguments.baseline
+    gate = gate_of(*wanted, Path.cwd())
+    config = compose("scan", [*gate.overrides, *overrides], arguments.config_dir)
     targets, missing = _find(words)
     if len(words) == 1 and missing:
         raise missing[0][1]
@@ -71,16 +64,21 @@ def _run(arguments: argparse.Namespace) -> int:
     for target, error in missing:
         out.fail(target, error)
     if targets:
-        stages = _stages(config)
-        for target in targets:
-            _one(target, stages, out)
+        if len(targets) > 1 and not any(target.readable_once for target in targets):
+            _many(targets, [*gate.overrides, *overrides], arguments.config_dir, config, gate, out)
+        else:
+            from detector.scanning import stages_of
+
+            stages = stages_of(config)  # what is wrong with it is said before any trace is read
+            for target in targets:
+                _one(target, stages, gate, out)
     out.close()
     if out.errors:
         return 2
-    if not arguments.fail_on:
+    if gate.level is None:
         return 0
     # no finding in a trace that cannot be analyzed must not look like a pass
-    return 2 if out.complain_unanalyzable() else int(out.reached(arguments.fail_on))
+    return 2 if out.complain_unanalyzable() else int(out.complain_failing(gate))
 
 
 def _find(words: Sequence[str]) -> tuple[list[Target], list[tuple[Target, TraceError]]]:
@@ -95,11 +93,16 @@ def _find(words: Sequence[str]) -> tuple[list[Target], list[tuple[Target, TraceE
     return distinct(targets), missing
 
 
-def _one(target: Target, stages: Stages, out: Output) -> None:
+def _one(target: Target, stages: Stages, gate: Gate, out: Output) -> None:
     """Scan one trace; what goes wrong with it is said and does not stop the others."""
     try:
         with opened(target, keep=out.folder is not None) as (file, again):
-            out.add(target, _scan(target, file, stages), again)
+            from detector.scanning import scan
+
+            with _progress(target.label) as progress:
+                found = scan(file, target.label, stages, progress)
+            if found.report is not None:
+                out.add(target, gate.chosen(found.report), again)
     except (DetectorError, OSError) as error:
         out.fail(target, error)
     except Exception as error:  # noqa: BLE001
@@ -111,43 +114,37 @@ def _one(target: Target, stages: Stages, out: Output) -> None:
         out.fail(target, TraceError(f"internal error: {type(error).__name__}: {error}"))
 
 
-def _scan(target: Target, file: Path | BinaryIO, stages: Stages) -> Report:
-    from detector.kineto import read
-    from detector.pipeline import detect
+def _many(
+    targets: Sequence[Target],
+    overrides: Sequence[str],
+    config_dir: Path | None,
+    config: Config,
+    gate: Gate,
+    out: Output,
+) -> None:
+    """Scan several files; those that are ranks of one job give one report."""
+    from detector.folder import scan_all
+    from detector.output import remark
 
-    with _progress(target.label) as progress:
-        trace = read(file, limits=stages.limits, progress=progress)
-        report = detect(trace, **stages.parts, config=stages.config)
-    # not the name of the copy that a pipe was read from
-    return replace(report, source=replace(report.source, path=target.label))
-
-
-def _stages(config: Config) -> Stages:
-    for key, value in config.values["window"].items():
-        if type(value) is int and value < 1:  # the windower itself is called much later
-            raise ConfigError(f"window.{key} must be positive, not {value}")
-    parts = {
-        "windower": config.build("window"),
-        "flagger": config.build("flagger"),
-        "confidence": config.build("confidence"),
-        "judge": config.build("judge"),
-        "settings": config.build("report"),
-    }
-    shown = {key: _without_secrets(value) for key, value in config.values.items()}
-    return Stages(parts, config.build("limits"), shown)
-
-
-def _without_secrets(value: Any) -> Any:
-    """Settings go into every report: user names and passwords in addresses do not."""
-    if isinstance(value, dict):
-        return {key: _without_secrets(item) for key, item in value.items()}
-    return re.sub(r"//[^/@\s]*@", "//***@", value) if isinstance(value, str) else value
+    outcomes, notes = scan_all(targets, overrides, config_dir, config.build("executor"))
+    for note in notes:
+        remark(note)
+    out.several = len(outcomes) + len(out.results) > 1  # the ranks of one job are one
+    for outcome in outcomes:
+        try:
+            if outcome.report is not None:
+                out.add(outcome.target, gate.chosen(outcome.report), outcome.target.path)
+            elif outcome.error is not None:
+                out.fail(outcome.target, outcome.error)
+        except (DetectorError, OSError) as error:
+            out.fail(outcome.target, error)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="python -m detector.scan",
-        usage="%(prog)s TRACE… [group=option | key=value …] [options]",
+        prog="trace-scan",
+        usage="%(prog)s TRACE… [group=option | key=value …] [options]\n"
+        "       %(prog)s diff BEFORE AFTER | comm PATH… | rules | rule PATTERN | mcp",
         description="Find performance anti-patterns in PyTorch profiler traces.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -168,9 +165,29 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--fail-on",
-        choices=LEVELS,
+        choices=(*LEVELS, "never"),
         help="exit with 1 when a finding is at least this severe: it saves 1 (info), 3, 5, 10 or "
         "20 %% (critical) of the analyzed time",
+    )
+    parser.add_argument(
+        "--select",
+        action="append",
+        default=[],
+        metavar="PATTERN,…",
+        help="report these patterns or families (input, sync, …) alone",
+    )
+    parser.add_argument(
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="PATTERN,…",
+        help="leave these patterns or families out",
+    )
+    parser.add_argument(
+        "--baseline",
+        type=Path,
+        metavar="REPORT",
+        help="a report.json of before: under --fail-on only findings that it lacks count",
     )
     parser.add_argument(
         "--config-dir", type=Path, metavar="DIR", help="a folder with config options of your own"
@@ -193,6 +210,9 @@ class _Parser(argparse.ArgumentParser):
                 *rows,
                 "  window.parts=16, limits.max_bytes=1000000000, …",
                 "",
+                "--fail-on, --select, --ignore, --baseline and overrides may stand in",
+                "pyproject.toml, as keys of [tool.trace-scan]",
+                "",
                 EXIT_CODES,
             ]
         )
@@ -201,7 +221,8 @@ class _Parser(argparse.ArgumentParser):
 
 def _own(groups: dict[str, tuple[str, ...]]) -> list[tuple[str, tuple[str, ...]]]:
     """The groups that a scan has, of all that conf/ holds."""
-    return [(name, groups[name]) for name in ("window", "flagger", "confidence", "judge", "report")]
+    chosen = ("window", "flagger", "confidence", "judge", "report", "executor")
+    return [(name, groups[name]) for name in chosen]
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:

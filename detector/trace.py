@@ -109,7 +109,12 @@ class Trace:
     threads: Int64  # block x*y*z
     collective: Int32  # index into names: "Collective name"
     group: Int32  # index into names: "Process Group Name"
+    group_ranks: Int32  # index into names: text of "Process Group Ranks", e.g. "[0, 1]"
+    group_size: Int64  # "Group size"
     msg_elems: Int64  # "In msg nelems"
+    out_elems: Int64  # "Out msg nelems"
+    element_type: Int32  # index into names: "dtype" of a collective
+    comm_sequence: Int64  # "Seq": of a collective in its group
     dims: Int32  # index into names: text of "Input Dims", e.g. "[[8, 3], []]"
     types: Int32  # index into names: text of "Input type"
     sequence: Int64  # autograd "Sequence number"
@@ -142,7 +147,7 @@ class Trace:
 
     @cached_property
     def vendor(self) -> Vendor:
-        """Whose device this is, told by names and categories; "cpu" without device work."""
+        """Whose device this is, known by names and categories; "cpu" without device work."""
         if not self.is_device_work.any():
             return "mtia" if (self.cat == Cat.MTIA).any() else "cpu"
         runtime = np.unique(self.name[self.cat == Cat.RUNTIME])

@@ -1,4 +1,4 @@
-"""Train what ships: ``python -m detector.train experiment=flagger|embedded_judge data=FOLDER``."""
+"""Train what ships: ``python -m detector.train experiment=flagger|confidence data=FOLDER``."""
 
 from __future__ import annotations
 

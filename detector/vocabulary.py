@@ -161,6 +161,9 @@ READS_BACK: Final = re.compile(
     r"^aten::(item|_local_scalar_dense|is_nonzero|equal|allclose|to|_to_copy|copy_|cpu|tolist"
     r"|__bool__)$"
 )
+# What Tensor.numpy() calls last, and what torch.tensor(array) calls on what it has made.
+ARRAY_OUT: Final = re.compile(r"^aten::resolve_neg$")
+ARRAY_IN: Final = re.compile(r"^aten::lift(_fresh)?$")
 # Kernels that a compiler has fused.
 FUSED_KERNEL: Final = re.compile(r"^triton_|fused")
 FUSED_BY_COMPILER: Final = re.compile(r"^triton_")

@@ -100,7 +100,7 @@ def by_stage(trace: Path, overrides: list[str]) -> tuple[Meter, Any]:
         report = detector.pipeline.detect(
             read,
             windower=meter.timed("judged time, windows", parts["window"]),
-            flagger=Timed(parts["flagger"], meter, "flagger", ("score", "drivers")),
+            flagger=Timed(parts["flagger"], meter, "flagger", ("score", "top_features")),
             judge=Timed(parts["judge"], meter, "judge", ("judge",)),
             settings=settings,
         )

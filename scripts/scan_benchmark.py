@@ -5,8 +5,8 @@
     python -m dataset.score OUT FOLDER
 
 FOLDER is a built benchmark; every trace of the chosen parts is scanned with the models that ship,
-or those that key=value chooses (flagger.path=…, judge.path=…). OUT gets its report at its name:
-``OUT/injected/BASE/001.json``. The last line says what the models were trained on: where the
+or those that key=value chooses (flagger.path=…, confidence.path=…). OUT gets its report at its
+name: ``OUT/injected/BASE/001.json``. The last line says what the models were trained on: where the
 scanned parts are among it, no score of the reports is held out. Models without them come from
 ``python -m detector.train`` on a folder with the manifest and the tables of the other parts alone.
 """

@@ -50,7 +50,7 @@ class Stages:
 
     def __init__(self, overrides: Sequence[str] = ()) -> None:
         config = compose("scan", overrides)
-        self.parts = {key: config.build(key) for key in ("flagger", "judge")}
+        self.parts = {key: config.build(key) for key in ("flagger", "confidence", "judge")}
         self.parts |= {"windower": config.build("window"), "settings": config.build("report")}
 
     def scan(self, trace: Trace) -> Report:
@@ -104,10 +104,7 @@ def _here(stages: Stages, work: Work[Done], case: Case) -> Done:
 
 def models_of(stages: Stages) -> dict[str, dict[str, Any]]:
     """What each trained model's card says of its training data."""
-    flagger, judge = stages.parts["flagger"], stages.parts["judge"]
-    cards = {"flagger": getattr(flagger, "card", {})}
-    model = getattr(judge, "model", None)
-    cards["judge"] = getattr(model, "card", {}).get("trained_on", {})
+    cards = {name: getattr(stages.parts[name], "card", {}) for name in ("flagger", "confidence")}
     keys = ("data_sha256", "traces_by_origin")
     return {name: {k: card[k] for k in keys if k in card} for name, card in cards.items()}
 

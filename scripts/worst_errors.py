@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,21 +29,21 @@ sys.path.insert(0, str(ROOT))  # the checkout that is measured, installed or not
 
 from dataset.labels import Label, LabelRegion  # noqa: E402  the path first
 from dataset.pictures import strip  # noqa: E402
-from detector import cost  # noqa: E402
-from detector.activity import Activity  # noqa: E402
+from detector.analysis import Analysis, analyze  # noqa: E402
 from detector.features import COLUMNS  # noqa: E402
-from detector.lab.comparison.benchmark import labels_of, windows_of  # noqa: E402
+from detector.features.savings import SAVED  # noqa: E402
+from detector.lab.comparison.benchmark import windows_of  # noqa: E402
 from detector.lab.comparison.contenders import Trees, scores_of  # noqa: E402
-from detector.lab.comparison.labelled import Labelled  # noqa: E402
 from detector.lab.comparison.plots import save  # noqa: E402
-from detector.lab.comparison.regions import class_of  # noqa: E402
 from detector.lab.comparison.scored import Scored  # noqa: E402
 from detector.lab.comparison.thresholds import flags  # noqa: E402
+from detector.lab.scoring import Truth, read_truths  # noqa: E402
 from detector.lab.scoring.truth import intervals  # noqa: E402
 from detector.lab.training import SIDES, Training, limits_of, matrix  # noqa: E402
-from detector.patterns import CLASSES, IDS  # noqa: E402
+from detector.patterns import BY_ID, IDS  # noqa: E402
+from detector.taxonomy import NONE  # noqa: E402
 from detector.trace import NS_PER_US  # noqa: E402
-from detector.window import Judged, judge_time  # noqa: E402
+from detector.window import Judged  # noqa: E402
 from scripts.scanned import Case, cases  # noqa: E402
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ class Error:
 
     ``start_us`` and ``end_us`` are those of its highest window, ``share`` of the trace's windowed
     time. ``spoke``: the features that spoke most against the truth there, with their value and
-    their part in the raw score (log odds). ``claim``: the share of the judged time that the pattern
-    claims in its place.
+    their part in the raw score (log odds). ``saved``: the share of the analyzed time that repairing
+    the pattern saves by the core, 0 where it is no candidate.
     """
 
     test: str
@@ -90,7 +90,7 @@ class Error:
     workload: str = ""
     device: str = ""
     extent: str = ""
-    claim: float = 0.0
+    saved: float = 0.0
     picture: str = ""
 
     @property
@@ -105,20 +105,20 @@ class Error:
 
 
 def misses(
-    test: str, scored: Scored, limits: dict[str, float], labels: Labelled
+    test: str, scored: Scored, limits: dict[str, float], truths: Mapping[str, Truth]
 ) -> Iterator[Error]:
     """Labelled patterns without a window that reaches the threshold of their side."""
     for name, rows in scored.frame.groupby("trace").indices.items():
-        for side in SIDES:
-            for k, spans in labels.patterns(str(name), side).items():
-                start, end = _edges(scored, rows)
-                covered = spans.covered(start, end)
-                mine = rows[(covered >= 0.1 * (end - start)) & scored.truth(side)[rows]]
-                if not len(mine) or scored.side(side)[mine].max() >= limits[side]:
-                    continue
-                share = float(covered.sum() / max(1, (end - start).sum()))
-                places = list(zip(spans.start / NS_PER_US, spans.end / NS_PER_US, strict=True))
-                yield _error(test, "miss", scored, side, CLASSES[k], mine, limits, share, places)
+        start, end = _edges(scored, rows)
+        for problem in truths[str(name)].problems:
+            side = problem.side
+            covered = intervals(problem.spans_us).covered(start, end)
+            mine = rows[(covered >= 0.1 * (end - start)) & scored.truth(side)[rows]]
+            if not len(mine) or scored.side(side)[mine].max() >= limits[side]:
+                continue
+            share = float(covered.sum() / max(1, (end - start).sum()))
+            places = problem.spans_us
+            yield _error(test, "miss", scored, side, problem.pattern, mine, limits, share, places)
 
 
 def alarms(test: str, scored: Scored, limits: dict[str, float]) -> Iterator[Error]:
@@ -133,9 +133,16 @@ def alarms(test: str, scored: Scored, limits: dict[str, float]) -> Iterator[Erro
             if healthy[run.first]:
                 rows = np.arange(run.first, run.last + 1)
                 share = (run.end - run.start) / whole[scored.trace_of(run)]
-                named = CLASSES[class_of(scored, side, run)]
+                named = largest(scored, side, rows)
                 place = [(run.start, run.end)]
                 yield _error(test, "alarm", scored, side, named, rows, limits, share, place)
+
+
+def largest(scored: Scored, side: str, rows: Any) -> str:
+    """The pattern of a side whose repair saves most of some windows, "none" where none saves."""
+    mine = [column for column, pattern in SAVED.items() if BY_ID[pattern].side == side]
+    saved = np.nan_to_num(scored.frame.iloc[rows][mine].to_numpy(np.float64)).mean(axis=0)
+    return SAVED[mine[int(saved.argmax())]] if saved.max(initial=0.0) > 0 else NONE
 
 
 def _error(
@@ -201,14 +208,14 @@ def errors_of(
     test: str, scheme: str, part: str, data: Any, settings: Training, most: tuple[int, int]
 ) -> list[tuple[Error, Scored]]:
     """The worst of a test, with the scores of its windows."""
-    windows, parts, labels = data
+    windows, parts, truths = data
     split = windows["trace"].map(parts[scheme])
     learnt = windows[split.isin(LEARNT)]
     trees, limits = Trees(learnt, settings), limits_of(learnt, settings)
     frame = windows[split == part].reset_index(drop=True)
     scores = scores_of(trees, frame)
-    scored = Scored(frame, scores, flags(scores, limits), labels)
-    found = worst(misses(test, scored, limits, labels), most[0])
+    scored = Scored(frame, scores, flags(scores, limits))
+    found = worst(misses(test, scored, limits, truths), most[0])
     found += worst(alarms(test, scored, limits), most[1])
     return [(spoken(error, trees, scored), scored) for error in found]
 
@@ -217,33 +224,26 @@ def errors_of(
 
 
 def show(error: Error, scored: Scored, case: Case, out: Path, number: int) -> Error:
-    """Draw an error; returns it with its picture and its claim."""
+    """Draw an error; returns it with its picture and what the core saves by it."""
     from matplotlib.figure import Figure
 
-    activity, label = Activity(case.read()), case.label
-    judged = judge_time(activity.trace)
-    span = span_of(error, judged)
+    analysis, label = analyze(case.read()), case.label
+    span = span_of(error, analysis.judged)
     shown = label if error.kind == "miss" else _told(label, error)
     figure = Figure(figsize=SIZE, dpi=DPI)
     upper = figure.add_axes((0.125, 0.33, 0.855, 0.6))
-    strip(upper, activity, shown.regions, span)
+    strip(upper, analysis.activity, shown.regions, span)
     lower = figure.add_axes((0.125, 0.06, 0.855, 0.2))
     _scores(lower, scored, error, span)
     figure.text(0.005, 0.97, headline(number, error), fontsize=10)
     path = out / f"{number:02d}-{error.kind}-{error.pattern}.png"
     save(figure, path)
-    wall = max(1, judged.end - judged.start) / NS_PER_US
-    claim = claimed(activity, judged, shown.regions, error.pattern) / wall
-    return replace(error, picture=path.name, claim=claim)
+    return replace(error, picture=path.name, saved=saved(analysis, error.pattern))
 
 
-def claimed(
-    activity: Activity, judged: Judged, regions: Sequence[LabelRegion], pattern: str
-) -> float:
-    """What the cost model claims for a pattern in regions where it is known to be, µs."""
-    spans = intervals((r.start_us, r.end_us) for r in regions if r.pattern == pattern)
-    mine = cost.claim(activity, pattern).within(spans.clip(judged.start, judged.end))
-    return mine.recoverable_ns / NS_PER_US
+def saved(analysis: Analysis, pattern: str) -> float:
+    """The share of the analyzed time that repairing a candidate saves; 0 where it is none."""
+    return next((c.share for c in analysis.candidates.found if c.pattern.id == pattern), 0.0)
 
 
 def _told(label: Label, error: Error) -> Label:
@@ -293,14 +293,14 @@ def headline(number: int, error: Error) -> str:
 def markdown(found: Sequence[Error]) -> str:
     """The table."""
     heads = ["", "test", "kind", "pattern", "device", "workload", "origin", "extent", "share"]
-    heads += ["score", "threshold", "claim", "spoke most against the truth (value, log odds)"]
+    heads += ["score", "threshold", "saved", "spoke most against the truth (value, log odds)"]
     rows = [heads, ["---"] * len(heads)]
     for number, e in enumerate(found, 1):
         spoke = "; ".join(f"{name} ({value:.3g}, {part:+.2f})" for name, value, part in e.spoke)
         rows.append(
             [str(number), e.test, e.kind, f"{e.pattern} ({e.side})", e.device, e.workload]
             + [e.origin, e.extent or "–", f"{e.share:.0%}", f"{e.score:.3f}"]
-            + [f"{e.threshold:.3f}", f"{e.claim:.1%}", spoke]
+            + [f"{e.threshold:.3f}", f"{e.saved:.1%}", spoke]
         )
     return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
 
@@ -313,14 +313,10 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--misses", type=int, default=6)
     parser.add_argument("--alarms", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--class-rounds", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(words)
-    settings = Training(seed=given.seed, rounds=given.rounds, class_rounds=given.class_rounds)
-    labels = labels_of(given.folder)
-    if labels is None:
-        parser.error(f"{given.folder}: no table of labelled regions")
-    data = (*windows_of(given.folder), labels)
+    settings = Training(seed=given.seed, rounds=given.rounds)
+    data = (*windows_of(given.folder), read_truths(given.folder))
     # of each test more than wanted, as the worst of one may be that of another too
     most = given.misses + len(IDS), given.alarms + len(IDS)
     tests = [test for test in TESTS if test[1] in data[1]]

@@ -8,8 +8,6 @@ from detector.patterns import BY_ID
 from detector.report import (
     Candidate,
     CoverageInfo,
-    Excerpt,
-    ExcerptTrack,
     Finding,
     Fix,
     LedgerPlace,
@@ -21,9 +19,9 @@ from detector.report import (
     StepInfo,
     Summary,
     Tool,
-    TopEvent,
     WindowScore,
 )
+from detector.shown import Excerpt, ExcerptTrack, TopEvent
 
 ZERO = 1_700_000_000_000_000.0  # an absolute time stamp, as newer traces have
 STEP = 103_250.0  # µs
@@ -95,7 +93,7 @@ TYPICAL = Report(
             )
             for i in range(4)
         ),
-        CoverageInfo(0.998, {"number that is not finite": 3}, {}, 0.97, 0.9),
+        coverage=CoverageInfo(0.998, {"number that is not finite": 3}, {}, 0.97, 0.9),
     ),
     summary=Summary(4 * STEP, 560_100.0, 0.612, 0.041, 0.012, 0.388, 0.27 * 4 * STEP),
     ledger=(
@@ -163,9 +161,8 @@ TYPICAL = Report(
         ),
         _finding("memory-zero-grad-fill", 2, 0.057, "medium", confidence=0.71,
                  assumes="gradients set to None cost nothing"),
-        replace(_finding("host-gc-pause", 3, 0.021, "info"), pattern="unclear", confidence=0.3,
-                 explanation="", fix=Fix(), steps=(2,), occurrences=1, evidence={},
-                estimated_savings_us=0.0, savings_range_us=(0.0, 0.0), share=0.0, assumes=""),
+        _finding("host-gc-pause", 3, 0.021, "info", confidence=0.55, explanation="", fix=Fix(),
+                 steps=(2,), occurrences=1, evidence={}, assumes=""),
     ),
     leads=(
         _finding("host-python-overhead", 4, 0.048, "low", confidence=0.34, kind="opportunity",

@@ -88,10 +88,20 @@ def test_every_make_target_is_documented() -> None:
     assert documented == targets
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LOG.md"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+        "LOG.md",
+        *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))),
+    ],
+)
 def test_links_inside_the_repository_lead_somewhere(name: str) -> None:
-    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / name).read_text())
-    assert [link for link in links if not (ROOT / link).exists()] == []
+    file = ROOT / name
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", file.read_text())
+    assert [link for link in links if not (file.parent / link).exists()] == []
 
 
 def test_blocks_are_told_apart() -> None:

@@ -14,18 +14,19 @@ from pathlib import Path
 import pytest
 
 from dataset import labels
-from dataset.simulate import WORKLOADS
-from detector.config import compose
+from detector.flagger.confidence import LightGBMConfidence
 from detector.flagger.lightgbm import LightGBMFlagger
-from detector.judge.embedded import EmbeddedJudge
 from detector.lab.tables import table
 from detector.report import from_json
 
-pytest.importorskip("torch", reason="training needs the train extra")
+pytest.importorskip("pandas", reason="training needs the train extra")
 
 ROOT = Path(__file__).resolve().parent.parent
-# (pair, pattern) of the recorded traces that take part: healthy and faulty, three programs.
+# (pair, pattern) of the recorded traces that take part: healthy and faulty, three programs, any two
+# of which have right candidates and wrong ones.
 TAKEN = {
+    ("classifier-compiled-1", ()),
+    ("classifier-compiled-1", ("compile-graph-break",)),
     ("classifier-plain-1", ()),
     ("classifier-plain-1", ("memory-dtype-churn",)),
     ("detector-plain-1", ()),
@@ -36,13 +37,12 @@ TAKEN = {
     ("language-plain-1", ("host-loop-indexing",)),
 }
 ONE = "+experiment.settings.parameters.num_threads=1"  # more only get in each other's way here
-FLAGGER = [ONE, "experiment.settings.rounds=3", "experiment.settings.class_rounds=1"]
-JUDGE = [
-    "experiment=embedded_judge",
-    "experiment.recorded_repeats=1",
-    "experiment.settings.epochs=1",
-    "+experiment.settings.vocabulary=512",
-    "+experiment.settings.width=16",
+FLAGGER = [ONE, "experiment.settings.rounds=3"]
+CONFIDENCE = [
+    "experiment=confidence",
+    ONE,
+    "experiment.settings.rounds=3",
+    "+experiment.settings.parameters.min_data_in_leaf=2",
 ]
 FIGURE = re.compile(r"\d\.\d{3} \[\d\.\d{3}, \d\.\d{3}\]$")
 
@@ -106,27 +106,22 @@ def models(place: Path, data: Path) -> Path:
     )
     assert flagger.startswith("flagger: ")
     assert all(FIGURE.search(line) for line in figures)
-    (judge, *_) = worked(
-        python("detector.train", *JUDGE, f"data={data}", "out=models", folder=place)
+    (confidence, *_) = worked(
+        python("detector.train", *CONFIDENCE, f"data={data}", "out=models", folder=place)
     )
-    assert judge.startswith("embedded judge: ")
+    assert confidence.startswith("confidence: ")
     return place / "models"
-
-
-def test_the_workloads_that_the_judge_never_learns_from_exist() -> None:
-    values = compose("evaluate", ["experiment=embedded_judge", "data=x"]).values
-    held_out = set(values["experiment"]["held_out"])
-    recorded = {label.workload for _, label in labels.labelled(ROOT / "dataset" / "recorded")}
-    assert held_out <= recorded | set(WORKLOADS)
-    assert held_out & recorded
 
 
 def test_the_trained_models_load_and_say_what_they_learnt_from(models: Path, data: Path) -> None:
     flagger = LightGBMFlagger(str(models / "flagger"))
-    judge = EmbeddedJudge(models / "embedded_judge.safetensors")
+    confidence = LightGBMConfidence(str(models / "confidence"))
     counts = {"recorded": len(list_of(data, "recorded")), "simulated": 3}
     assert flagger.card["traces_by_origin"] == counts
-    assert judge.model.card["trained_on"]["data_sha256"] == flagger.card["data_sha256"]
+    # a trace without a candidate is none of its rows
+    mine = confidence.card["traces_by_origin"]
+    assert all(0 < n <= counts[origin] for origin, n in mine.items())
+    assert confidence.card["data_sha256"] == flagger.card["data_sha256"]
 
 
 def list_of(data: Path, origin: str) -> list[str]:
@@ -141,7 +136,7 @@ def test_a_scan_runs_with_the_trained_models(models: Path, recorded: Path, place
         "detector.scan",
         trace,
         f"flagger.path={models / 'flagger'}",
-        f"+judge.path={models / 'embedded_judge.safetensors'}",
+        f"confidence.path={models / 'confidence'}",
         "--format",
         "json",
         folder=place,
@@ -149,9 +144,8 @@ def test_a_scan_runs_with_the_trained_models(models: Path, recorded: Path, place
     assert run.returncode == 0, run.stderr
     report = from_json(run.stdout)
     flagger = LightGBMFlagger(str(models / "flagger"))
-    judge = EmbeddedJudge(models / "embedded_judge.safetensors")
-    assert flagger.name in run.stdout
-    assert judge.name in run.stdout
+    confidence = LightGBMConfidence(str(models / "confidence"))
+    assert (report.tool.flagger, report.tool.confidence) == (flagger.name, confidence.name)
     assert report.source.path == str(trace)
 
 
@@ -160,12 +154,12 @@ def test_a_scan_runs_with_the_trained_models(models: Path, recorded: Path, place
     [
         (FLAGGER, "flagger.json", "window AUC-ROC, cpu side, LightGBM"),
         (
-            [*JUDGE, "experiment.held_out=[detector]"],
-            "embedded_judge.json",
-            "judge accuracy, faulty and healthy places",
+            CONFIDENCE,
+            "confidence.json",
+            "every candidate, recorded, wrong_per_healthy",
         ),
     ],
-    ids=["flagger", "judge"],
+    ids=["flagger", "confidence"],
 )
 def test_evaluating_prints_figures_with_intervals_and_writes_them(
     data: Path, place: Path, words: list[str], file: str, wanted: str
@@ -191,7 +185,7 @@ def test_nothing_is_written_but_what_was_asked_for(data: Path, models: Path, pla
     assert made <= {f"outputs/training/train-{name}.run.json" for name in EXPERIMENTS}
 
 
-EXPERIMENTS = ("flagger", "embedded_judge")
+EXPERIMENTS = ("flagger", "confidence")
 
 
 def test_every_run_is_recorded(data: Path, models: Path, place: Path) -> None:
@@ -210,7 +204,7 @@ def test_every_run_is_recorded(data: Path, models: Path, place: Path) -> None:
 def test_a_multirun_gives_each_job_a_folder_and_compare_shows_what_differs(
     data: Path, tmp_path: Path
 ) -> None:
-    quick = [ONE, "experiment.settings.columns=2000", "experiment.settings.class_rounds=1"]
+    quick = [ONE, "experiment.settings.columns=2000"]
     words = ["-m", f"data={data}", *quick, "experiment.settings.rounds=1,2"]
     lines = worked(python("detector.train", *words, "hydra.sweep.dir=jobs", folder=tmp_path))
     assert {p.name for p in tmp_path.iterdir()} == {"jobs"}
@@ -247,7 +241,7 @@ def test_windows_can_be_cut_anew(data: Path, tmp_path: Path) -> None:
     assert sum(manifest["tables"]["windows"].values()) == len(coarse)
     assert all((out / about["file"]).is_file() for about in manifest["traces"])
     rewound(out, out, "--evidence")  # in place, and back
-    for name in ("windows", "evidence", "regions", "traces"):
+    for name in ("windows", "candidates", "evidence", "regions", "traces"):
         assert table(out, name).equals(table(data, name)), name
 
 

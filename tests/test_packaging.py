@@ -88,10 +88,11 @@ def test_the_source_distribution_holds_the_compiled_loops_sources(
     assert names >= {f"{name}{suffix}" for name in COMPILED for suffix in ("c", "pyi")}
 
 
-def test_an_installed_wheel_scans_from_an_empty_folder(
+def test_an_installed_wheel_scans_gates_and_compares_where_there_is_no_checkout(
     wheel: Path, tmp_path: Path, plain_env: dict[str, str]
 ) -> None:
-    """A true install with the base dependencies alone: a forgotten one fails here."""
+    """A true install with the base dependencies alone: a forgotten one fails here. The folder has
+    modules and settings of the same names, which are not this project's."""
     venv, empty = tmp_path / "venv", tmp_path / "empty"
     empty.mkdir()
     run(sys.executable, "-m", "venv", venv, cwd=empty, env=plain_env)
@@ -104,8 +105,28 @@ def test_an_installed_wheel_scans_from_an_empty_folder(
 
     assert report["schema"] == 2
     assert report["tool"]["version"] == detector.__version__
-    assert report["findings"]
     assert list(empty.iterdir()) == [], "a scan without --out writes nothing"
+    for name in ("detector", "conf", "yaml"):
+        (empty / name).mkdir()
+        (empty / name / "__init__.py").write_text("raise ImportError('of another project')")
+    (empty / "conf" / "scan.yaml").write_text("of: another project")
+    command = venv / "bin" / "trace-scan"
+    models = ("flagger=rules", "confidence=constant", "confidence.cpu=0.9")
+
+    def exits(code: int, *words: str | Path) -> str:
+        done = subprocess.run(
+            [command, *words], cwd=empty, env=plain_env, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code, f"{words}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
+        return done.stdout + done.stderr
+
+    assert "open it in a browser" in exits(0, EXAMPLE, *models, "--out", "out")
+    known = "out/report.json"
+    assert "failed: " in exits(1, EXAMPLE, *models, "--fail-on", "high")
+    exits(0, EXAMPLE, *models, "--fail-on", "info", "--baseline", known)
+    assert "Findings: " in exits(0, "diff", known, EXAMPLE, *models)
+    exits(1, "diff", known, known, "--expect-fixed", "input-dataloader-sync")
+    assert "num_workers" in exits(0, "rule", "input-dataloader-sync")
     installed = json.loads(
         run(python, "-m", "pip", "list", "--format=json", cwd=empty, env=plain_env)
     )

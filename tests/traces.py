@@ -40,7 +40,12 @@ class Event:
     threads: int = -1
     collective: str = ""
     group: str = ""
+    group_ranks: str = ""
+    group_size: int = -1
     msg_elems: int = -1
+    out_elems: int = -1
+    element_type: str = ""
+    comm_sequence: int = -1
     dims: str = ""
     types: str = ""
     sequence: int = -1
@@ -193,7 +198,12 @@ def trace_of(
         threads=ints([e.threads for e in rows]),
         collective=text([e.collective for e in rows]),
         group=text([e.group for e in rows]),
+        group_ranks=text([e.group_ranks for e in rows]),
+        group_size=ints([e.group_size for e in rows]),
         msg_elems=ints([e.msg_elems for e in rows]),
+        out_elems=ints([e.out_elems for e in rows]),
+        element_type=text([e.element_type for e in rows]),
+        comm_sequence=ints([e.comm_sequence for e in rows]),
         dims=text([e.dims for e in rows]),
         types=text([e.types for e in rows]),
         sequence=ints([e.sequence for e in rows]),
@@ -219,7 +229,12 @@ def trace_of(
 
 
 def _texts(rows: Sequence[Event]) -> list[str]:
-    texts = (t for e in rows for t in (e.name, e.collective, e.group, e.dims, e.types) if t)
+    texts = (
+        t
+        for e in rows
+        for t in (e.name, e.collective, e.group, e.group_ranks, e.element_type, e.dims, e.types)
+        if t
+    )
     return list(dict.fromkeys(texts))
 
 

@@ -34,7 +34,7 @@ _SHOWN: Final = (*DEVICE_WORK, *CALLS, Cat.CPU_OP, Cat.USER_ANNOTATION, Cat.PYTH
 class Strip:
     """The events of one track as columns of equal length; times in ns.
 
-    ``count``: events that a bar stands for; ``busy``: their time together; ``name``: of the longest.
+    ``count``: events that a bar stands for; ``busy``: their time together.
     """
 
     label: str

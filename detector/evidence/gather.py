@@ -17,7 +17,7 @@ from detector.evidence import words
 from detector.evidence.fields import Amount, Fields
 from detector.evidence.frames import Frames
 from detector.evidence.listing import Listing, Sums, around
-from detector.evidence.measures import MEASURES
+from detector.evidence.measures import MEASURES, Spec
 from detector.evidence.occurring import Occurring
 from detector.evidence.sheet import Evidence, EvidenceRow, Item, Kind, Place
 from detector.patterns import IDS, Circumstances, circumstances_of
@@ -111,8 +111,12 @@ class _Prepared:
                     of = totals[1] - (over(*inner) if inner[1] > inner[0] else 0.0)
                     rest = there / of if of > 0 else 0.0
             of_region = value / base if base > 0 else 0.0
-            rows.append(EvidenceRow(spec.key, spec.label, of_region, spec.unit, rest))
+            rows.append(EvidenceRow(spec.key, self._label(spec), of_region, spec.unit, rest))
         return tuple(rows)
+
+    def _label(self, spec: Spec) -> str:
+        """On a trace without a GPU the CPU is what computes."""
+        return spec.label if self.a.has_device else spec.label.replace("GPU", "CPU")
 
     # -- names ---------------------------------------------------------------------------------
 

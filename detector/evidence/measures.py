@@ -57,13 +57,13 @@ def _kind(kind: str) -> Spec:
 
 
 def _work(key: str, label: str, of: str) -> Spec:
-    return _share(f"work_{key}", f"device work {label}", lambda f: f.work(of))
+    return _share(f"work_{key}", f"GPU time {label}", lambda f: f.work(of))
 
 
 # The work of the device by what the host asked for: what an op is called, its shapes, its caller.
 _WORK: Final = {
     "matmul": ("of matrix-product ops", "from:op:matmul"),
-    "misaligned": ("of matrix products with a side not / 8", "from:misaligned matmul"),
+    "misaligned": ("of GEMMs with a dimension not divisible by 8", "from:misaligned matmul"),
     "bmm": ("of bmm ops", "from:op:bmm"),
     "softmax": ("of softmax ops", "from:op:softmax"),
     "math_attention": ("of unfused attention ops", "from:op:math_attention"),
@@ -74,7 +74,7 @@ _WORK: Final = {
     "chained": ("of pointwise ops in chains", "from:chained op"),
     "copy_op": ("of copy/clone/contiguous/cat ops", "from:op:copy_op"),
     "cat": ("of cat ops", "from:op:cat"),
-    "cat_append": ("of cats that add a little to much", "from:cat append"),
+    "cat_append": ("of torch.cat appending to a growing tensor", "from:cat append"),
     "cast": ("of casts", "from:cast"),
     "cast_repeated": ("of repeated casts", "from:repeated cast"),
     "zero": ("of zero and fill ops", "from:op:zero"),
@@ -91,29 +91,29 @@ _WORK: Final = {
     "unlinked": ("that no op explains", "unlinked"),
 }
 _IDLE_LABELS: Final = {
-    "loader": "device idle while the host waits for a batch",
-    "sync": "device idle while the host synchronises",
-    "alloc": "device idle while the driver allocates",
-    "compile": "device idle while the program compiles",
-    "comm": "device idle while a host collective runs",
-    "launch": "device idle while the host launches",
-    "op": "device idle while the host runs ops",
-    "python": "device idle while the host is in Python",
+    "loader": "GPU idle while the host waits for a batch",
+    "sync": "GPU idle while the host synchronises",
+    "alloc": "GPU idle while the driver allocates",
+    "compile": "GPU idle while the program compiles",
+    "comm": "GPU idle while a host collective runs",
+    "launch": "GPU idle while the host launches",
+    "op": "GPU idle while the host runs ops",
+    "python": "GPU idle while the host is in Python",
 }
 _SYNC_LABELS: Final = {
     "dynamic_shape": "of data-dependent shapes",
     "scalar": "of scalar read-backs",
-    "h2d": "of copies to the device",
+    "h2d": "of copies to the GPU",
     "d2h": "of copies to the host",
     "explicit": "explicit",
 }
 
 MEASURES: Final[tuple[Spec, ...]] = (
     # Where the time goes.
-    _share("busy", "device busy", lambda f: f.share(f.a.busy)),
-    _share("compute", "compute runs", lambda f: f.share(f.a.compute)),
-    _share("exposed_copy", "copies that nothing hides", lambda f: f.share(f.a.exposed_copy)),
-    _share("exposed_comm", "collectives that nothing hides", lambda f: f.share(f.a.exposed_comm)),
+    _share("busy", "GPU busy", lambda f: f.share(f.a.busy)),
+    _share("compute", "GPU busy: compute", lambda f: f.share(f.a.compute)),
+    _share("exposed_copy", "exposed copy", lambda f: f.share(f.a.exposed_copy)),
+    _share("exposed_comm", "exposed communication", lambda f: f.share(f.a.exposed_comm)),
     *(_idle(cause, _IDLE_LABELS[cause]) for cause in IDLE_CAUSES),
     # The host.
     _share("loader", "host waits for a batch", lambda f: f.share(f.a.loader)),
@@ -146,17 +146,15 @@ MEASURES: Final[tuple[Spec, ...]] = (
     _share("backward", "in backward ops", lambda f: f.time(f.a.host("backward"))),
     _share("preprocess", "host image or array code", lambda f: f.time(f.a.host("preprocess"))),
     _share("gc", "garbage collection", lambda f: f.time(f.a.host("gc"))),
-    _share("hostless_op", "host ops that use no device", lambda f: f.time(f.set("silent op"))),
+    _share("hostless_op", "host ops that use no GPU", lambda f: f.time(f.set("silent op"))),
     _share("graph_ops", "ops that record an autograd node", lambda f: f.graph_ops()),
-    _share(
-        "blank", "host in no op, call or loader", lambda f: f.share(sets.intervals(f.a, "blank"))
-    ),
+    _share("blank", "CPU time in plain Python", lambda f: f.share(sets.intervals(f.a, "blank"))),
     # Counts of host events.
     _count("ops", "ops", lambda f: f.a.of(Cat.CPU_OP)),
     _count("loader_calls", "loader calls", lambda f: f.a.loader_rows),
     _rows("casts", "casts", "cast"),
     _rows("casts_repeated", "repeated casts", "repeated cast"),
-    _rows("cat_appends", "cats that add a little to much", "cat append"),
+    _rows("cat_appends", "torch.cat appending to a growing tensor", "cat append"),
     _rows("dense_selects", "selects in quick succession", "dense select"),
     _rows("needless_graph", "needless autograd nodes", "needless graph"),
     _rows("needless_dropout", "needless dropouts", "needless dropout"),
@@ -188,7 +186,9 @@ MEASURES: Final[tuple[Spec, ...]] = (
     _ops("compile_events", "compiler events", "compile"),
     _ops("empty_cache", "empty_cache calls", "empty_cache"),
     _rows("biased_conv", "biased convolutions before a norm", "biased conv before norm"),
-    _among("odd_matmul", "matrix products with a side not / 8", "misaligned matmul", "op:matmul"),
+    _among(
+        "odd_matmul", "GEMMs with a dimension not divisible by 8", "misaligned matmul", "op:matmul"
+    ),
     _share("pointwise_time", "host in pointwise ops", lambda f: f.pointwise_runs()),
     # Calls.
     _count("launches", "kernel launches", lambda f: f.a.calls("launch")),
@@ -213,7 +213,7 @@ MEASURES: Final[tuple[Spec, ...]] = (
         lambda f: f.mean(f.a.kernels, f.trace.dur[f.a.kernels] / NS_PER_US),
     ),
     _share("tiny_kernels", "kernels under 10 µs", lambda f: f.part(f.a.kernels, f.tiny)),
-    _among("starved", "kernels launched onto an idle device", "starved", "launched"),
+    _among("starved", "kernels launched onto an idle GPU", "starved", "launched"),
     Spec(
         "launch_delay_us",
         "mean delay from launch to kernel",
@@ -221,31 +221,33 @@ MEASURES: Final[tuple[Spec, ...]] = (
         lambda f: f.mean(f.launched, f.launch_delay_us),
     ),
     _among("blocking", "kernels that ended before their launch returned", "blocking", "launched"),
-    _kernels("misaligned_kernels", "kernel time in kernels for odd sides", "misaligned kernel"),
-    _kernels("unfilled", "kernel time in grids below the device", "unfilled kernel"),
-    _kernels("chained", "kernel time in light-kernel runs", "chained kernel"),
+    _kernels("misaligned_kernels", "kernel time in GEMMs with odd dimensions", "misaligned kernel"),
+    _kernels("unfilled", "kernel time in grids too small to fill the GPU", "unfilled kernel"),
+    _kernels("chained", "kernel time in chains of pointwise kernels", "chained kernel"),
     _kernels("fp32_matrix", "kernel time in fp32 matrix kernels", "fp32 matrix kernel"),
     _kernels("tensor_core", "kernel time in tensor-core kernels", "tensor-core kernel"),
     *(_kind(kind) for kind in (*vocabulary.KERNEL_KINDS, "other")),
     _count("memsets", "memsets", lambda f: f.a.memsets),
-    _count("h2d", "copies to the device", lambda f: f.h2d),
+    _count("h2d", "copies to the GPU", lambda f: f.h2d),
     _count("h2d_pageable", "copies from pageable memory", lambda f: f.a.pageable_h2d),
-    _rows("h2d_small", "copies to the device under 64 KB", "small h2d"),
-    _share("h2d_time", "copies to the device run", lambda f: f.time(f.h2d)),
-    _share("pageable_time", "copies from pageable memory run", lambda f: f.time(f.a.pageable_h2d)),
+    _rows("h2d_small", "copies to the GPU under 64 KB", "small h2d"),
+    _share("h2d_time", "time of copies to the GPU", lambda f: f.time(f.h2d)),
+    _share(
+        "pageable_time", "time of copies from pageable memory", lambda f: f.time(f.a.pageable_h2d)
+    ),
     _share(
         "h2d_in_line",
-        "copies to the device on the compute stream",
+        "copies to the GPU on the compute stream",
         lambda f: f.part(f.h2d, f.trace.stream[f.h2d] == f.compute_stream),
     ),
-    Spec("h2d_speed", "copies to the device", "GB/s", lambda f: f.h2d_speed()),
+    Spec("h2d_speed", "copies to the GPU", "GB/s", lambda f: f.h2d_speed()),
     _count("d2h", "copies to the host", lambda f: f.a.copies_of("d2h")),
-    _share("d2h_time", "copies to the host run", lambda f: f.time(f.a.copies_of("d2h"))),
-    _rows("bounced", "copies to the device right after one to the host", "bounced"),
-    _count("d2d", "copies on the device", lambda f: f.a.copies_of("d2d")),
+    _share("d2h_time", "time of copies to the host", lambda f: f.time(f.a.copies_of("d2h"))),
+    _rows("bounced", "copies to the GPU right after one to the host", "bounced"),
+    _count("d2d", "copies on the GPU", lambda f: f.a.copies_of("d2d")),
     # Collectives.
     _count("collectives", "collectives", lambda f: f.a.comm_rows),
-    _share("comm", "collectives run", lambda f: f.share(f.a.comm)),
+    _share("comm", "time of collectives", lambda f: f.share(f.a.comm)),
     Spec("collective_elements", "mean collective", "elements", lambda f: f.collective_elements()),
     _rows("small_collectives", "collectives under 1 MB", "small collective"),
     _rows(
@@ -253,7 +255,7 @@ MEASURES: Final[tuple[Spec, ...]] = (
         "collectives repeated since the last optimizer step",
         "repeated collective",
     ),
-    # What the ops that issued the device's work tell of it, whenever they ran.
+    # The GPU's work by the ops that issued it, whenever they ran.
     *(_work(key, label, of) for key, (label, of) in _WORK.items()),
 )
 

@@ -134,7 +134,7 @@ FEATURES: Final = (
     Feature(
         "work_unlinked",
         "share",
-        "device work that no op explains",
+        "device work that no op issued",
         part_of_work("unlinked"),
         "device",
     ),

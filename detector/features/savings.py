@@ -16,8 +16,8 @@ from detector.intervals import EMPTY, Intervals
 from detector.ledger import CAUSES
 from detector.patterns import PATTERNS
 
-# Not of the patterns that a single trace cannot show.
-SHOWN: Final = tuple(pattern for pattern in PATTERNS if "ranks" not in pattern.needs)
+# Waiting for another rank is no fault of this one's windows.
+SHOWN: Final = tuple(pattern for pattern in PATTERNS if pattern.signal != "straggler")
 SAVED: Final = {f"saved_{p.id.replace('-', '_')}": p.id for p in SHOWN}  # by feature's name
 
 

@@ -14,9 +14,9 @@ from detector.rows import (
     casts,
     cat_appends,
     first_type,
+    matching,
     misaligned_matmuls,
     norm_after_bias,
-    told,
 )
 from detector.trace import Int64
 
@@ -27,13 +27,13 @@ FULL: Final = "float"
 def casts_up(activity: Activity) -> Int64:
     """Casts from a half type."""
     rows = casts(activity)
-    return rows[told(activity, activity.trace.types[rows], lambda t: first_type(t) in HALF)]
+    return rows[matching(activity, activity.trace.types[rows], lambda t: first_type(t) in HALF)]
 
 
 def casts_down(activity: Activity) -> Int64:
     """Casts from float."""
     rows = casts(activity)
-    return rows[told(activity, activity.trace.types[rows], lambda t: first_type(t) == FULL)]
+    return rows[matching(activity, activity.trace.types[rows], lambda t: first_type(t) == FULL)]
 
 
 def repeated_casts(activity: Activity) -> Int64:
@@ -66,7 +66,7 @@ FEATURES: Final = (
     Feature(
         "cat_appends",
         "share",
-        "concatenations that add a little to much, of all ops",
+        "torch.cat calls that append to a growing tensor, of all ops",
         count_share("cat append", "op"),
         "shapes",
     ),

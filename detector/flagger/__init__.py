@@ -33,6 +33,6 @@ class Flagger(Protocol):
         """Score windows; ``matrix`` is float32[n, len(features.COLUMNS)]."""
         ...
 
-    def drivers(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
+    def top_features(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
         """For each window the names of the features that spoke most for its score."""
         ...

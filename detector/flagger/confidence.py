@@ -61,10 +61,10 @@ class LightGBMConfidence:
 
     def __init__(self, path: str | None = None) -> None:
         folder = Path(path) if path else SHIPPED
-        card = read_card(folder)
-        self.name = f"lightgbm {card['version']}"
-        self._curves = [_curve(folder / "card.json", card, kind) for kind in KINDS]
-        self._trees = read(folder / "trees.txt", card["sha256"], len(COLUMNS))
+        self.card = read_card(folder)
+        self.name = f"lightgbm {self.card['version']}"
+        self._curves = [_curve(folder / "card.json", self.card, kind) for kind in KINDS]
+        self._trees = read(folder / "trees.txt", self.card["sha256"], len(COLUMNS))
 
     def score(self, matrix: Float32) -> Float64:
         """See ``Confidence``."""

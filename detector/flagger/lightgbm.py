@@ -26,7 +26,7 @@ Bools = npt.NDArray[np.bool_]
 
 SIDES: Final = ("cpu", "gpu")
 SHIPPED: Final = Path(__file__).resolve().parent.parent / "models" / "flagger"
-DRIVERS: Final = 3
+TOP: Final = 3
 # What a card must hold.
 CARD: Final = frozenset(("version", "features", "columns", "calibration", "threshold", "sha256"))
 
@@ -83,12 +83,12 @@ class LightGBMFlagger:
         cpu, gpu = (calibration.apply(self._curves[s], self._heads.raw(s, seen)) for s in SIDES)
         return Scores(cpu.astype(np.float32), gpu.astype(np.float32))
 
-    def drivers(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
+    def top_features(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
         """Features by their contribution (LightGBM's own SHAP values), largest first."""
         if not len(matrix):
             return []
         share = self._heads.contributions(side, self._heads.seen(matrix))
-        order = np.argsort(-share, axis=1)[:, :DRIVERS]
+        order = np.argsort(-share, axis=1)[:, :TOP]
         names = self._heads.columns
         return [tuple(names[j] for j in row if share[i, j] > 0) for i, row in enumerate(order)]
 
@@ -107,21 +107,21 @@ def read_card(folder: Path) -> dict[str, Any]:
         raise ModelError(f"{file}: not a model card (it needs {', '.join(sorted(CARD))})")
     if tuple(card["features"]) != COLUMNS:
         raise ModelError(f"{file}: made for other features than this version computes")
-    told = card["columns"]
-    if not isinstance(told, list) or not set(COLUMNS).issuperset(map(str, told)):
+    columns = card["columns"]
+    if not isinstance(columns, list) or not set(COLUMNS).issuperset(map(str, columns)):
         raise ModelError(f"{file}: its trees go by columns that are no features")
     return card
 
 
 def curves_of(file: Path, card: dict[str, Any]) -> dict[str, calibration.Curve]:
     """By side, the curve from raw scores to probabilities. Raises ModelError."""
-    told = card["calibration"]
-    if not isinstance(told, dict) or told.keys() != set(SIDES):
+    by_side = card["calibration"]
+    if not isinstance(by_side, dict) or by_side.keys() != set(SIDES):
         raise ModelError(f"{file}: calibration: one curve for each of {', '.join(SIDES)} wanted")
     curves = {}
     for side in SIDES:
         try:
-            curves[side] = calibration.checked(told[side])
+            curves[side] = calibration.checked(by_side[side])
         except ValueError as error:
             raise ModelError(f"{file}: calibration of the {side} side: {error}") from error
     return curves

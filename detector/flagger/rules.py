@@ -65,7 +65,7 @@ class RuleFlagger:
             sides[side] = strength[:, mine].max(axis=1, initial=0.0)
         return Scores(sides["cpu"], sides["gpu"])
 
-    def drivers(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
+    def top_features(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
         """The columns of the rules that fired, strongest first."""
         strength = self._strength(matrix)
         mine = [i for i, rule in enumerate(RULES) if rule[2] == side]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from detector.evidence import Evidence
 from detector.report import Judging
+
+UNSURE: Final = "unclear to the model"  # why a verdict stands in for a model's
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import Final
 
 from detector.errors import JudgeError
 from detector.evidence import Evidence, words
-from detector.judge import Answers, Judge, Serve, rounds, schema, wire
+from detector.judge import UNSURE, Answers, Judge, Serve, rounds, schema, wire
 from detector.judge.anonymous import Codes
 from detector.judge.breaker import REST_S, Breaker
 from detector.judge.cache import Cache, default_folder
@@ -177,24 +177,24 @@ class OpenAIJudge:
 
     def _warnings(self, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
         """One line, where any region has no answer or an answer was not valid."""
-        failed = [o.failure for o in outcomes if o.failure and o.failure.reason != rounds.UNSURE]
+        failed = [o.failure for o in outcomes if o.failure and o.failure.reason != UNSURE]
         if any(failure.reason == DRY_RUN for failure in failed):
             return ("judge: dry run, nothing was sent; the embedded judge's verdicts stand",)
         invalid = Counter(reason for o in outcomes for reason in o.invalid)
         if not failed and not invalid:
             return ()
-        told = f"judge: {self.where}: "
+        warning = f"judge: {self.where}: "
         if failed:
             reasons = Counter(failure.reason for failure in failed)
-            told += (
+            warning += (
                 f"no valid answer for {len(failed)} of {len(outcomes)} places, where the embedded "
                 f"judge's verdict stands: {_listed(reasons)}"
             )
             detail = next((f.detail for f in failed if f.detail), "")
-            told += f" ({detail})" if detail else ""
+            warning += f" ({detail})" if detail else ""
         if invalid:
-            told += f"{'; ' if failed else ''}answers that were not valid: {_listed(invalid)}"
-        return (words.bounded(told, 400),)
+            warning += f"{'; ' if failed else ''}answers that were not valid: {_listed(invalid)}"
+        return (words.bounded(warning, 400),)
 
     def _judging(self, outcomes: Sequence[Outcome]) -> Judging:
         asked = tuple(r for outcome in outcomes for r in outcome.rounds)

@@ -14,7 +14,7 @@ from typing import Final
 
 from detector.evidence import Evidence, words
 from detector.evidence.views import VIEWS
-from detector.judge import Named, Verdict, schema
+from detector.judge import UNSURE, Named, Verdict, schema
 from detector.judge.answer import Answer, InvalidAnswerError, parse
 from detector.judge.client import Got
 from detector.judge.grounding import ground
@@ -31,7 +31,6 @@ _NS_PER_US: Final = 1_000
 ANSWERED: Final = "answered"
 ASKED: Final = "asked for a view"
 BUDGET: Final = "token budget of the trace is spent"
-UNSURE: Final = "unclear to the model"
 MOST_VIEWS: Final = 2  # so three rounds
 _MORE: Final = 3  # times the limit, for an answer that was cut short
 _ECHO: Final = 4_000  # characters of a bad answer that are sent back

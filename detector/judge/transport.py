@@ -170,10 +170,10 @@ def _complaint(text: bytes) -> str:
     try:
         found = json.loads(text)
         error = found.get("error", found) if isinstance(found, dict) else found
-        told = error.get("message", error) if isinstance(error, dict) else error
+        said = error.get("message", error) if isinstance(error, dict) else error
     except (ValueError, RecursionError):
-        told = text[:500].decode("utf-8", "replace")
-    return words.bounded(str(told), 160)
+        said = text[:500].decode("utf-8", "replace")
+    return words.bounded(str(said), 160)
 
 
 def _wait(response: http.client.HTTPResponse) -> float:

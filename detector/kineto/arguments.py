@@ -43,5 +43,10 @@ ARGUMENTS = (
     Argument("Sequence number", "sequence", Kind.INTEGER, (OP,)),
     Argument("Collective name", "collective", Kind.WORD, (OP, DEVICE)),
     Argument("Process Group Name", "group", Kind.WORD, (OP, DEVICE)),
+    Argument("Process Group Ranks", "group_ranks", Kind.WORD, (OP, DEVICE)),
+    Argument("Group size", "group_size", Kind.INTEGER, (OP, DEVICE)),
     Argument("In msg nelems", "msg_elems", Kind.INTEGER, (OP, DEVICE)),
+    Argument("Out msg nelems", "out_elems", Kind.INTEGER, (OP, DEVICE)),
+    Argument("dtype", "element_type", Kind.WORD, (OP, DEVICE)),
+    Argument("Seq", "comm_sequence", Kind.INTEGER, (OP, DEVICE)),
 )

@@ -1,6 +1,6 @@
 """JSON bytes -> header, blocks of whole events, tail.
 
-A block is cut where one event ends and the next begins, told by how the file's first event begins.
+A block is cut where one event ends and the next begins, seen in how the file's first event begins.
 With a newline before it that is safe: JSON strings hold no raw newline, and deeper objects are
 indented more. In a file of one line the cut is a guess, which the parse of the block checks.
 """

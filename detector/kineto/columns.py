@@ -38,11 +38,17 @@ DTYPES: dict[str, Any] = {
     "threads": np.int64,
     "collective": np.int32,
     "group": np.int32,
+    "group_ranks": np.int32,
+    "group_size": np.int64,
     "msg_elems": np.int64,
+    "out_elems": np.int64,
+    "element_type": np.int32,
+    "comm_sequence": np.int64,
     "dims": np.int32,
     "types": np.int32,
     "sequence": np.int64,
 }
+WORDS = tuple(a.field for a in ARGUMENTS if a.kind is Kind.WORD)
 _INT64 = (1 << 63) - 1
 _UNSIGNED_MINUS_ONE = 0xFFFFFFFF  # Kineto writes stream -1 as uint32
 _OLD_SPELLINGS = (("external_id", "external_id_2021"), ("dims", "dims_2022"))
@@ -103,7 +109,7 @@ class Builder:
         names = _int32([*map(self.names.__getitem__, block.names), -1])
         texts = _int32([*map(self._texts.__getitem__, block.texts), -1])
         tracks = _int32([*map(self._tracks.__getitem__, block.tracks), -1])
-        own = dict.fromkeys(("name", "collective", "group"), names)
+        own = dict.fromkeys(("name", *WORDS), names)
         own |= {"dims": texts, "dims_2022": texts, "types": texts, "track": tracks}
         for shape, columns in block.rows.items():
             mine = {
@@ -185,7 +191,7 @@ class Builder:
         if self._texts:
             texts = _int32([self.names[_plain(raw)] for raw in self._texts] + [-1])
             columns["dims"], columns["types"] = texts[columns["dims"]], texts[columns["types"]]
-        names = _renumber(columns, ("name", "collective", "group", "dims", "types"), self.names)
+        names = _renumber(columns, ("name", *WORDS, "dims", "types"), self.names)
         tracks = _renumber(columns, ("track",), self._tracks)
         return columns, tuple(names), _tracks(tracks, columns)
 

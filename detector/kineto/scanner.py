@@ -34,7 +34,7 @@ except ImportError:
 else:
     COMPILED = True
 
-# What the scanner is told: words with what they mean, in numbers.
+# What the scanner is given: words with what they mean, in numbers.
 _PURPOSES = tuple(dict.fromkeys([*OTHER_PHASES.values(), *OTHER_CATEGORIES.values()]))
 _OPERATOR_2021 = len(Cat)  # operators and annotations: the name tells
 

@@ -1,4 +1,4 @@
-"""Stored bytes -> JSON bytes: plain or gz told by content, hashed on the way, bounded memory."""
+"""Stored bytes -> JSON bytes: plain or gz by content, hashed on the way, in bounded memory."""
 
 from __future__ import annotations
 

@@ -147,7 +147,8 @@ def _own(found: Sequence[Prediction], truths: Sequence[Truth], share: Float64) -
     origin = np.array([t.origin for t in truths], np.str_)
     labelled = np.array([f.pattern in t.by_pattern for f, t in zip(found, truths, strict=True)])
     hardly = np.array(rise) < np.maximum(NEW, NEW_PART * share)
-    return ((origin == "injected") & hardly) | ((origin == "simulated") & ~labelled)
+    own: Bools = ((origin == "injected") & hardly) | ((origin == "simulated") & ~labelled)
+    return own
 
 
 # -- training --------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from detector.intervals import Intervals
 from detector.ledger.causes import CODE
 from detector.ledger.pieces import Pieces, merged, of_rows, of_spans
 from detector.signals import Signals
-from detector.signals.comm import fastest_alike
+from detector.signals.comm import transfer_ns
 from detector.signals.waits import called, is_linked
 from detector.trace import Int64
 
@@ -54,7 +54,7 @@ def _split_waiting(s: Signals, comm: Pieces) -> Pieces:
     trace, rows = s.trace, s.activity.comm_rows
     if not len(rows):
         return comm
-    until = trace.end[rows] - fastest_alike(s, rows)
+    until = trace.end[rows] - transfer_ns(s, rows)
     limit = until[np.searchsorted(rows, comm.row)]
     early, late = comm.start < limit, comm.end > limit
     waiting = Pieces(

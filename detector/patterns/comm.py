@@ -20,7 +20,7 @@ from detector.patterns.pattern import Advice, Pattern
 from detector.patterns.repairs import dropped, removed
 from detector.replay.repair import Repair
 from detector.signals import Signals
-from detector.signals.comm import fastest_alike
+from detector.signals.comm import transfer_ns
 from detector.trace import Int64
 
 
@@ -28,7 +28,12 @@ def _overlapped(s: Signals, rows: Int64) -> Repair:
     """The transfer goes behind compute; waiting for other ranks stays, where it can be told."""
     if not s.activity.has_device:
         return Repair(own=(rows, np.zeros(len(rows), np.int64)))
-    return Repair(work=(rows, s.trace.dur[rows] - fastest_alike(s, rows)))
+    return Repair(work=(rows, s.trace.dur[rows] - transfer_ns(s, rows)))
+
+
+def _on_time(s: Signals, rows: Int64) -> Repair:
+    """All ranks arrive together: what is left is the transfer."""
+    return Repair(work=(rows, transfer_ns(s, rows)))
 
 
 def _bucketed(s: Signals, rows: Int64) -> Repair:
@@ -53,12 +58,14 @@ PATTERNS: Final = (
         explains=("communication", "rank-wait"),
         applies=lambda s: not s.activity.has_device or len(s.activity.compute) > 0,
         title="Exposed communication",
-        what="The GPU waits for collectives that no compute hides.",
+        what="The GPU waits for collectives that no compute hides. What exceeds the estimated "
+        "transfer is waiting for other ranks, and is not counted as a saving.",
         look="collective kernels with little compute beside them",
         costs="The time of collectives beside which nothing computes: transfer, and waiting for "
         "other ranks.",
         repaired="Collectives take no longer than what is waiting: that of each beyond the fastest "
-        "of its kind and size. Where fewer than three are alike, all of it counts as transfer.",
+        "of its kind and size, or beyond what its size takes at the best rate of its kind. Where "
+        "there are fewer than three of a kind, all of it counts as transfer.",
         harmless="The last bucket of a backward pass, and what the next op needs at once.",
         advice=(
             Advice(
@@ -145,20 +152,23 @@ PATTERNS: Final = (
         family="comm",
         kind="fault",
         side="gpu",
-        needs=("device", "comm", "ranks"),
+        needs=("device", "comm"),
         signal="straggler",
-        repair=dropped,
-        assumes="needs the traces of several ranks",
+        repair=_on_time,
+        assumes="all ranks arrive together; which one is late needs the traces of the others",
         explains=("rank-wait",),
         title="Ranks wait for a straggler",
-        what="All ranks of a collective wait until the slowest has arrived.",
+        what="This rank waits in collectives until another one has arrived.",
         look="same group and sequence: the late rank has the shortest kernel",
         costs="Every rank loses what the slowest takes longer.",
-        repaired="Nothing from one rank's trace: who was late needs the traces of the others.",
+        repaired="Collectives that are mostly waiting take what the fastest of their kind and size "
+        "takes, or what their size takes at the best rate of their kind. With the traces of all "
+        "ranks the late one is named, and waiting is measured.",
         harmless="The late rank differs from step to step, and by little.",
         advice=(
             Advice(
-                "Scan the late rank's own trace: balance its work, or fix its input.",
+                "Record all ranks and scan their folder: it names the late one and what it does "
+                "meanwhile; then balance its work, or fix its input.",
                 "DistributedSampler(dataset, drop_last=True)  # the same number of batches each",
             ),
         ),

@@ -18,10 +18,10 @@ from detector.patterns.circumstances import (
     uses_graphs,
 )
 from detector.patterns.pattern import Advice, Pattern
-from detector.patterns.repairs import calls_of, quicker_host
+from detector.patterns.repairs import calls_of, quicker_host, shorter_gaps, spared_both_ways
 from detector.replay.repair import Repair
 from detector.signals import Signals
-from detector.signals.python import Gaps, gap_before, gaps, loop_rounds, ordinary_gap
+from detector.signals.python import gap_before, loop_rounds, ordinary_gap
 from detector.trace import Int64
 
 GRAPH_SHARE: Final = 0.1  # of the host's time per kernel: what a graph replay leaves
@@ -33,39 +33,23 @@ def _as_a_graph(s: Signals, rows: Int64) -> Repair:
     return quicker_host(s, rows, GRAPH_SHARE, ordinary_gap(s))
 
 
-def _to_the_usual(s: Signals, rows: Int64) -> Repair:
-    """Gaps before these events shrink to the usual one, in whatever frame they lie."""
-    found = gaps(s)
-    return _shorter_gaps(s, found.where(np.isin(found.after, rows)))
-
-
-def _shorter_gaps(s: Signals, found: Gaps) -> Repair:
-    """The time goes from the frame that holds it, else from the idle time of the thread."""
-    excess = np.maximum(found.end - found.start - found.usual, 0)
-    held = found.owner >= 0
-    owners, which = np.unique(found.owner[held], return_inverse=True)
-    spent = np.bincount(which, excess[held], len(owners)).astype(np.int64)
-    own = np.maximum(s.own_time[owners] - spent, 0)
-    free = found.after[~held]
-    return Repair(own=(owners, own), idle=(free, np.full(len(free), found.usual)))
-
-
 def _one_op(s: Signals, rows: Int64) -> Repair:
     """Of each loop one round stays."""
     trace, ops = s.trace, s.on(s.activity.top_ops, s.main_thread)
     gone = [rows[:0]]
-    for first, last in zip(*loop_rounds(s), strict=True):
-        mine = rows[(rows > first) & (rows <= last)]
+    for _, second, last in zip(*loop_rounds(s), strict=True):
+        mine = rows[(rows >= second) & (rows <= last)]
         if len(mine):
             gone.append(ops[(ops >= mine[0]) & (trace.start[ops] <= trace.start[mine[-1]])])
     all_gone = np.unique(np.concatenate(gone))
-    return Repair(remove=all_gone, idle=(all_gone, np.zeros(len(all_gone), np.int64)))
+    idle = np.zeros(len(all_gone), np.int64)
+    return spared_both_ways(s, all_gone) | Repair(idle=(all_gone, idle))
 
 
 def _no_collection(s: Signals, rows: Int64) -> Repair:
     """Collections that were seen go, pauses shrink to the usual gap."""
     seen = np.intersect1d(rows, s["collection"])
-    return Repair(remove=seen) | _to_the_usual(s, np.setdiff1d(rows, seen))
+    return Repair(remove=seen) | shorter_gaps(s, np.setdiff1d(rows, seen))
 
 
 def _on_device(s: Signals, rows: Int64) -> Repair:
@@ -174,7 +158,7 @@ PATTERNS: Final = (
         side="cpu",
         needs=("host",),
         signal="python-gap",
-        repair=_to_the_usual,
+        repair=shorter_gaps,
         place=gap_before,
         assumes="the work can be hoisted out of the step; gaps shrink to the usual one",
         explains=("python", "between", "restart"),
@@ -214,7 +198,7 @@ PATTERNS: Final = (
         what="The same few ops run once per row where one vectorised op would do.",
         look="the same op group after aten::select or aten::slice, ten times or more",
         costs="Every round pays Python, dispatch and a launch for a row's worth of work.",
-        repaired="Of each loop one round stays.",
+        repaired="Of each loop one round stays, and of its backward.",
         harmless="Each round needs the result of the one before, as in a recurrence.",
         advice=(
             Advice(

@@ -15,7 +15,7 @@ from detector.signals.device import issued
 from detector.trace import Int64
 
 RECORDING: Final = 0.1  # of an op's host time that recording the graph takes
-APPENDED: Final = 0.125  # of a cat that adds a little to much
+APPENDED: Final = 0.125  # of a torch.cat appending to a growing tensor
 
 
 def _without_graph(s: Signals, rows: Int64) -> Repair:

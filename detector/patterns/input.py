@@ -11,10 +11,12 @@ from detector.patterns import capability
 from detector.patterns.circumstances import has_loader, in_inference, on_cpu, under_ddp
 from detector.patterns.pattern import Advice, Pattern
 from detector.patterns.places import op_around
-from detector.patterns.repairs import CALL_NS, calls_of, removed
+from detector.patterns.repairs import CALL_NS, calls_of, removed, shorter_gaps
 from detector.replay.repair import Repair
+from detector.rowset import difference
 from detector.signals import Signals
 from detector.signals.copies import made_for
+from detector.signals.python import gap_before
 from detector.trace import Int64
 
 _LOADER: Final = ("loader",)
@@ -60,6 +62,12 @@ def _behind_compute(s: Signals, rows: Int64) -> Repair:
     copies, compute = s.activity.spans(rows).measure, s.activity.compute.measure
     left = max(0.0, 1 - compute / max(1, copies))
     return Repair(work=(rows, (s.trace.dur[rows] * left).astype(np.int64)))
+
+
+def _prepared_before(s: Signals, rows: Int64) -> Repair:
+    """Frames and ops that prepare go; what is known as a stretch only shrinks to the usual one."""
+    seen = np.intersect1d(rows, s["preprocessing"])
+    return Repair(remove=seen) | shorter_gaps(s, difference(rows, seen))
 
 
 PATTERNS: Final = (
@@ -144,8 +152,9 @@ PATTERNS: Final = (
         kind="fault",
         side="cpu",
         needs=("host",),
-        signal="preprocessing",
-        repair=removed,
+        signal="preparation",
+        repair=_prepared_before,
+        place=gap_before,
         assumes="workers do this in parallel, and keep up",
         explains=("preprocessing",),
         title="Preprocessing on the training thread",
@@ -154,7 +163,8 @@ PATTERNS: Final = (
         "empty",
         costs="The thread launches nothing meanwhile: the device runs dry for as long as the "
         "preparation takes.",
-        repaired="The frames and ops that prepare data go.",
+        repaired="The frames and ops that prepare data go; array work between a tensor and the "
+        "next shrinks to the usual gap.",
         harmless="The work overlaps with queued device work, or has to wait for the model's last "
         "answer anyway.",
         advice=(

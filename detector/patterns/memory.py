@@ -14,7 +14,7 @@ from detector.patterns.circumstances import (
     under_fsdp,
 )
 from detector.patterns.pattern import Advice, Pattern
-from detector.patterns.repairs import dropped, removed
+from detector.patterns.repairs import dropped, removed, spared_both_ways
 
 PATTERNS: Final = (
     Pattern(
@@ -168,14 +168,15 @@ PATTERNS: Final = (
         side="gpu",
         needs=("host",),
         signal="cast-op",
-        repair=removed,
+        repair=spared_both_ways,
         assumes="tensors are cast once, or never",
         explains=("compute", "cpu-compute"),
         title="Repeated casts of the same tensors",
         what="Casts between fp32 and a half type read and write whole tensors every step.",
         look="aten::_to_copy between bf16/fp16 and fp32 with the same shape, every step",
         costs="Each cast reads and writes a whole tensor and computes nothing.",
-        repaired="The outermost ops that cast on their device go, with what they launch.",
+        repaired="The outermost ops that cast on their device go, with what they launch and "
+        "their backward.",
         harmless="Autocast's own casts of activations, where the products that follow take far "
         "longer.",
         advice=(

@@ -7,8 +7,9 @@ from typing import Final
 import numpy as np
 
 from detector.replay.repair import Repair
-from detector.rowset import distinct
+from detector.rowset import difference, distinct, union
 from detector.signals import Signals
+from detector.signals.python import gaps
 from detector.trace import Int64
 
 CALL_NS: Final = 5_000  # what a call takes that need not wait
@@ -17,6 +18,34 @@ CALL_NS: Final = 5_000  # what a call takes that need not wait
 def removed(_: Signals, rows: Int64) -> Repair:
     """Host events go, with all inside them and the device work that these issued."""
     return Repair(remove=rows)
+
+
+def spared_both_ways(s: Signals, rows: Int64) -> Repair:
+    """Ops go, with all inside them and what these issued, and the backward of what they compute:
+    an op that is not run leaves no node in the graph."""
+    return Repair(remove=union(rows, backward_of(s, rows)))
+
+
+def backward_of(s: Signals, ops: Int64) -> Int64:
+    """The backward engine's calls for the nodes that these ops, or ops inside them, made.
+
+    An op records the number of the next node; so of all ops with a number the last one made it.
+    """
+    trace, a = s.trace, s.activity
+    backward = a.host("backward")
+    nodes = backward[trace.sequence[backward] >= 0]
+    if not len(nodes) or not len(ops):
+        return nodes[:0]
+    forward = difference(a.aten, backward)
+    forward = forward[trace.sequence[forward] >= 0]
+    made = np.full(int(trace.sequence[nodes].max()) + 1, -1, np.int64)
+    known = forward[trace.sequence[forward] < len(made)]
+    np.maximum.at(made, trace.sequence[known], known)
+    maker = made[trace.sequence[nodes]]
+    mine = (maker >= 0) & (maker < nodes) & np.isin(maker, s.inside(ops))
+    around = trace.parent[nodes[mine]]
+    found: Int64 = np.where(np.isin(around, backward), around, nodes[mine])
+    return distinct(found)
 
 
 def dropped(s: Signals, rows: Int64) -> Repair:
@@ -68,3 +97,21 @@ def quicker_host(s: Signals, rows: Int64, share: float, longest: int) -> Repair:
     near = before <= longest
     idle = (before * share).astype(np.int64)
     return Repair(own=(rows, own), idle=(rows[near], idle[near]))
+
+
+def shorter_gaps(s: Signals, rows: Int64) -> Repair:
+    """Gaps before these events shrink to the usual one.
+
+    The time goes from right before the event, where most of the gap lies there; else from the
+    frame that holds it, whatever frame that is.
+    """
+    known = gaps(s)
+    found = known.where(np.isin(known.after, rows))
+    excess = np.maximum(found.end - found.start - found.usual, 0)
+    before = s.idle_before[found.after]
+    held = (found.owner >= 0) & (2 * before < found.end - found.start)
+    owners, which = np.unique(found.owner[held], return_inverse=True)
+    spent = np.bincount(which, excess[held], len(owners)).astype(np.int64)
+    own = np.maximum(s.own_time[owners] - spent, 0)
+    left = np.maximum(before - excess, 0)[~held]
+    return Repair(own=(owners, own), idle=(found.after[~held], left))

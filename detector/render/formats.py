@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from detector.report import Report
 
 
 @dataclass(frozen=True)
 class View:
-    """What the place of output can show: columns, and whether it knows colours."""
+    """What the place of output can show: columns, whether it knows colours; ``root``: the checkout
+    whose files a reader can open."""
 
     width: int = 100
     colour: bool = False
+    root: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Format:
     name: str
     file: str | None  # its name under --out
     one: Callable[[Report, View], str]
-    many: Callable[[Sequence[Report]], str] | None = None
+    many: Callable[[Sequence[Report], View], str] | None = None
     machine: bool = True
 
 
@@ -45,7 +48,7 @@ def _json(report: Report, _: View) -> str:
     return json_text.render(report)
 
 
-def _json_all(reports: Sequence[Report]) -> str:
+def _json_all(reports: Sequence[Report], _: View) -> str:
     from detector.render import json_text
 
     return json_text.render_all(reports)
@@ -57,16 +60,15 @@ def _markdown(report: Report, _: View) -> str:
     return markdown.render(report)
 
 
-def _sarif(report: Report, _: View) -> str:
+def _sarif(report: Report, view: View) -> str:
+    return _sarif_all([report], view)
+
+
+def _sarif_all(reports: Sequence[Report], view: View) -> str:
     from detector.render import sarif
+    from detector.sources import located
 
-    return sarif.render(report)
-
-
-def _sarif_all(reports: Sequence[Report]) -> str:
-    from detector.render import sarif
-
-    return sarif.render_all(reports)
+    return sarif.render_all(located(reports, view.root) if view.root else reports)
 
 
 def _html(report: Report, _: View) -> str:

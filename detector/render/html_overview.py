@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from detector.render import wording
 from detector.render.html_text import WIDTH, rect, svg, text
-from detector.render.ledger import has_device
+from detector.render.ledger import colour, has_device
 from detector.render.units import duration
 from detector.report import Finding, Report, WindowScore, occurrences
 
@@ -49,7 +49,7 @@ def section(report: Report) -> list[str]:
     return [
         '<section class="overview" aria-label="overview">',
         "<h2>Overview</h2>",
-        '<p class="soft hint">High scores are suspicious. A click leads to the nearest finding.</p>',
+        '<p class="soft hint">Dark is suspicious. A click leads to the nearest finding.</p>',
         *rows,
         f'<div class="row"><span></span><div class="axis">{axis}</div></div>',
         "</section>",
@@ -146,7 +146,8 @@ def steps(report: Report) -> list[str]:
     return [
         '<section aria-label="steps">',
         "<h2>Steps</h2>",
-        f'<p class="soft">{len(lengths):,} steps, median {duration(median)} (the line), {spread}</p>',
+        f'<p class="soft">{len(lengths):,} steps, median {duration(median)} (the line), '
+        f"{spread}; colours as in the bar of all time</p>",
         f'<svg class="steps" viewBox="0 0 {WIDTH:.0f} {_TALL:.0f}" preserveAspectRatio="none" '
         f'role="img" aria-label="length of each step, {spread}">',
         *bars,
@@ -166,10 +167,23 @@ def _step_bars(report: Report, longest: float) -> list[str]:
     for i, part in enumerate(parts):
         step = max(part, key=lambda s: s.end_us - s.start_us)
         length = step.end_us - step.start_us
-        tall = _TALL * length / longest
         title = f"<title>{text(step.name, 80)}: {duration(length)}</title>"
-        bars.append(
-            f'<rect class="step" x="{(i + 0.05) * wide:.1f}" y="{_TALL - tall:.1f}" '
-            f'width="{0.9 * wide:.1f}" height="{tall:.1f}">{title}</rect>'
-        )
+        top = _TALL
+        for kind, us in _pieces(report, all_steps.index(step), length):
+            tall = _TALL * us / longest
+            top -= tall
+            bars.append(
+                f'<rect class="{kind}" x="{(i + 0.05) * wide:.1f}" y="{top:.1f}" '
+                f'width="{0.9 * wide:.1f}" height="{tall:.1f}">{title}</rect>'
+            )
     return bars
+
+
+def _pieces(report: Report, step: int, length: float) -> list[tuple[str, float]]:
+    """A step's time by group of the ledger; in one piece where the report does not say."""
+    by_group: dict[str, float] = {}
+    for row in report.ledger:
+        if step < len(row.by_step_us):
+            kind = colour(row.group)
+            by_group[kind] = by_group.get(kind, 0.0) + max(row.by_step_us[step], 0.0)
+    return list(by_group.items()) or [("step", length)]

@@ -9,12 +9,13 @@ import json
 from collections.abc import Sequence
 from html import escape
 
-from detector.patterns import BY_ID
 from detector.render import html_overview, html_timeline, ledger, wording
+from detector.render import job as job_text
 from detector.render.clean import clean_lines
 from detector.render.html_text import WIDTH, document, rect, svg, text
 from detector.render.units import duration, percent
-from detector.report import Finding, Report, TopEvent
+from detector.report import Finding, Report
+from detector.shown import TopEvent
 
 _MOST_METRICS = 200
 _FACTS = 5
@@ -28,6 +29,7 @@ def render(report: Report) -> str:
     }
     body = [
         *_head(report),
+        *_job(report),
         *_ledger(report),
         *html_overview.section(report),
         *_findings(report),
@@ -51,6 +53,10 @@ def _head(report: Report) -> list[str]:
         "</header>",
         "<main>",
     ]
+
+
+def _job(report: Report) -> list[str]:
+    return job_text.html(report.job) if report.job is not None else []
 
 
 # --- the ledger --------------------------------------------------------------------------------
@@ -78,13 +84,13 @@ def _stacked(groups: Sequence[ledger.Line]) -> str:
     rects, x = [], 0.0
     for line in groups:
         width = max(line.share, 0.0) * WIDTH
-        rects.append(rect(x, width, _colour(line.group)))
+        rects.append(rect(x, width, ledger.colour(line.group)))
         x += width
     return svg("stack", rects)
 
 
 def _ledger_row(line: ledger.Line) -> str:
-    swatch = "" if line.is_cause else f'<span class="swatch {_colour(line.group)}"></span>'
+    swatch = "" if line.is_cause else f'<span class="swatch {ledger.colour(line.group)}"></span>'
     where = f"<code>{text(line.place, 80)}</code>" if line.place else ""
     return (
         f'<tr class="{"cause" if line.is_cause else "group"}">'
@@ -92,11 +98,6 @@ def _ledger_row(line: ledger.Line) -> str:
         f'<td class="number">{percent(line.share)}</td>'
         f'<td class="number">{duration(line.us)}</td><td class="place">{where}</td></tr>'
     )
-
-
-def _colour(group: str) -> str:
-    """The style of a group; a later version's groups look like unexplained time."""
-    return f"g-{group}" if group in ("busy", "exposed", "host", "device") else "g-unexplained"
 
 
 # --- the findings ------------------------------------------------------------------------------
@@ -107,9 +108,7 @@ def _findings(report: Report) -> list[str]:
         return []
     found = wording.findings(report)
     cards = [
-        line
-        for number, finding in enumerate(found, 1)
-        for line in _card(report, finding, number)
+        line for number, finding in enumerate(found, 1) for line in _card(report, finding, number)
     ]
     leads = [
         f"<li>{text(what)} <code>{text(pattern)}</code>: {text(rest, 400)}</li>"
@@ -134,7 +133,7 @@ def _card(report: Report, finding: Finding, number: int) -> list[str]:
     return [
         f'<article class="card {finding.severity}" id="finding-{number}" tabindex="-1">',
         '<div class="top">',
-        f'<h3><span class="badge {finding.severity}">{wording.grade(finding)}</span> '
+        f'<h3><span class="badge {finding.severity}">{finding.severity}</span> '
         f"{number}. {text(wording.title(finding))} <code>{text(finding.pattern)}</code></h3>",
         f'<p class="gain">saves {wording.savings(finding)}</p>',
         "</div>",
@@ -184,7 +183,7 @@ def _facts(finding: Finding, more: str) -> list[tuple[str, str]]:
     """(label, text) of what is no measure."""
     rows = [("here", more), ("range", wording.savings_range(finding))]
     rows.append(("top features", wording.top_features(finding)))
-    if finding.candidates and (finding.pattern not in BY_ID or finding.confidence < 0.6):
+    if finding.candidates and finding.confidence < 0.6:
         rows.append(("perhaps", wording.candidates(finding)))
     rows.append(("assumes", finding.assumes))
     return [(label, value) for label, value in rows if value]

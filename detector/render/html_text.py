@@ -1,4 +1,4 @@
-"""What every HTML page shares: escaping, and a document that lets in its own style and script only."""
+"""What every HTML page shares: escaping, and a document that lets in its own parts only."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from urllib.parse import quote
 
@@ -43,7 +42,13 @@ _HEAD = ("trace", "analyzed", "estimated savings", "findings", "top finding")
 
 def _folder(labels: Sequence[str]) -> str:
     """The folder that all of them lie in, with its last separator; empty without one."""
-    common = os.path.commonprefix(list(labels))
+    if not labels:
+        return ""
+    first, last = min(labels), max(labels)  # what these two begin with, all do
+    length = next(
+        (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first)
+    )
+    common = first[:length]
     return common[: max(common.rfind("/"), common.rfind("\\")) + 1]
 
 
@@ -68,6 +73,6 @@ def _cells(report: Report) -> str:
         f"<td>{duration(summary.analyzed_us)}</td>"
         f"<td>{duration(summary.estimated_savings_us)} ({rounded(share)}){bar}</td>"
         f"<td>{len(found):,}</td>"
-        f'<td><span class="badge {top.severity}">{wording.grade(top)}</span> '
+        f'<td><span class="badge {top.severity}">{top.severity}</span> '
         f"{text(wording.title(top))}</td>"
     )

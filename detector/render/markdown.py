@@ -6,12 +6,11 @@ import re
 from collections.abc import Sequence
 from html import escape
 
-from detector.patterns import BY_ID
+from detector.render import job as job_text
 from detector.render import ledger, wording
 from detector.render.clean import LONGEST_NAME, clean, clean_lines
 from detector.render.units import duration, percent, plural
 from detector.report import Finding, Report
-from detector.taxonomy import UNCLEAR
 
 _MARKS = re.compile(r"([\\`*_\[\]#|~])")
 _ADDRESS = re.compile(r"(?i)\b(https?|ftp|www|mailto)(?=[:.])")
@@ -20,22 +19,42 @@ _ICONS = {"critical": "🔴", "high": "🟠", "medium": "🟡", "low": "🔵", "
 
 def render(report: Report) -> str:
     """One trace: what was read, the verdict, where the time went, findings by savings, the rest."""
-    lines = [f"## {_text(report.source.path)}", "", _text(wording.facts(report)) + "  "]
-    lines += [_text(line) + "  " for line in (wording.extent(report), *wording.coverage(report))]
-    lines += ["", f"**{_text(wording.verdict(report), 700)}**"]
-    lines += ["", _text(wording.record_instead(report), 1100)]
+    lines = [f"## {escaped(report.source.path)}", "", escaped(wording.facts(report)) + "  "]
+    lines += [escaped(line) + "  " for line in (wording.extent(report), *wording.coverage(report))]
+    lines += ["", f"**{escaped(wording.verdict(report), 700)}**"]
+    lines += ["", escaped(wording.record_instead(report), 1100)]
+    lines += ["", *_job(report)]
     lines += ["", *_ledger(report)]
-    lines += ["", *(f"> ⚠ {_text(warning, 2000)}  " for warning in report.warnings), ""]
+    lines += ["", *(f"> ⚠ {escaped(warning, 2000)}  " for warning in report.warnings), ""]
     findings = wording.findings(report)
     lines += _table(findings) if findings else []
     for number, finding in enumerate(findings, 1):
         lines += ["", *_details(report, finding, number)]
     lines += _list(f"{wording.LEADS}:", [_lead(*lead) for lead in wording.leads(report)])
-    lost = [_text(line, 400) for line in wording.unexplained(report)]
+    lost = [escaped(line, 400) for line in wording.unexplained(report)]
     lines += _list(f"{wording.UNEXPLAINED}:", lost)
-    blind = [f"{_text(cause)}: {_text(ids)}" for cause, ids in wording.not_checked(report)]
+    blind = [f"{escaped(cause)}: {escaped(ids)}" for cause, ids in wording.not_checked(report)]
     lines += _list(f"Not checked ({plural(len(report.not_checked), 'pattern')}):", blind)
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
+
+
+def _job(report: Report) -> list[str]:
+    """Who waits for whom: a sentence, and a line for each rank."""
+    if (job := report.job) is None:
+        return []
+    head = "| rank | waits | transfers | others wait for it | most of its own time |"
+    return [
+        f"**{job_text.HEADING}.** {escaped(job_text.verdict(job), 700)}",
+        "",
+        *(escaped(line, 600) + "  " for line in job_text.summary(job)),
+        "",
+        head,
+        "|--:|--:|--:|--:|:--|",
+        *(
+            "| " + " | ".join(escaped(cell) for cell in row) + " |"
+            for row in job_text.rows(job)[: job_text.MOST]
+        ),
+    ]
 
 
 def _list(heading: str, items: Sequence[str]) -> list[str]:
@@ -43,10 +62,10 @@ def _list(heading: str, items: Sequence[str]) -> list[str]:
 
 
 def _lead(what: str, pattern: str, rest: str) -> str:
-    return f"{_text(what)} {_code(pattern)}: {_text(rest, 400)}"
+    return f"{escaped(what)} {_code(pattern)}: {escaped(rest, 400)}"
 
 
-def _text(text: str, limit: int = LONGEST_NAME) -> str:
+def escaped(text: str, limit: int = LONGEST_NAME) -> str:
     """Plain text: every character with a meaning in Markdown or HTML is escaped."""
     return _tame(_MARKS.sub(r"\\\1", escape(clean(text, limit), quote=False)))
 
@@ -66,7 +85,7 @@ def _ledger(report: Report) -> list[str]:
         return []
     rows = [f"| {wording.LEDGER.lower()} | share | time | most in |", "|---|---:|---:|---|"]
     for line in ledger.lines(report):
-        label = f"&emsp;{_text(line.label)}" if line.is_cause else f"**{_text(line.label)}**"
+        label = f"&emsp;{escaped(line.label)}" if line.is_cause else f"**{escaped(line.label)}**"
         where = _code(line.place) if line.place else ""
         rows.append(f"| {label} | {percent(line.share)} | {duration(line.us)} | {where} |")
     share, us = sum(r.share for r in report.ledger), sum(r.us for r in report.ledger)
@@ -79,11 +98,10 @@ def _table(findings: list[Finding]) -> list[str]:
         "|---:|---|---|---|---:|---:|",
     ]
     for number, f in enumerate(findings, 1):
-        what = f"{_text(wording.title(f))} {_code(f.pattern)}"
-        severity = f"{_ICONS[f.severity]} {wording.grade(f)}"
+        what = f"{escaped(wording.title(f))} {_code(f.pattern)}"
+        severity = f"{_ICONS[f.severity]} {f.severity}"
         sure = f"{f.confidence:.2f}"
-        kind = "–" if f.pattern == UNCLEAR else f.kind
-        row = (str(number), severity, what, kind, wording.savings(f), sure)
+        row = (str(number), severity, what, f.kind, wording.savings(f), sure)
         rows.append(f"| {' | '.join(row)} |")
     return rows
 
@@ -97,26 +115,24 @@ def _details(report: Report, finding: Finding, number: int) -> list[str]:
     lines = [
         f"<details{open_}><summary>{number}. {title}</summary>",
         "",
-        f"- **saves**: {_text('; '.join(filter(None, saved)))}",
-        f"- **kind**: {_text(wording.nature(report, finding))}",
-        f"- **when**: {_text(wording.when(report, finding), 400)}",
+        f"- **saves**: {escaped('; '.join(filter(None, saved)))}",
+        f"- **kind**: {escaped(wording.nature(report, finding))}",
+        f"- **when**: {escaped(wording.when(report, finding), 400)}",
     ]
     lines += [f"- **where**: {_code(wording.source_line(x))}" for x in finding.fix.where[:4]]
     if finding.explanation:
-        lines.append(f"- **why**: {_text(finding.explanation, 2000)}")
+        lines.append(f"- **why**: {escaped(finding.explanation, 2000)}")
     if features := wording.top_features(finding):
-        lines.append(f"- **top features**: {_text(features, 600)}")
-    if finding.pattern not in BY_ID and finding.candidates:
-        lines.append(f"- **perhaps**: {_text(wording.candidates(finding), 400)}")
-    for row in wording.evidence(finding):
-        beside = f" ({_text(row.beside)})" if row.beside else ""
-        lines.append(f"- {_text(row.label)}: **{_text(row.value)}**{beside}")
+        lines.append(f"- **top features**: {escaped(features, 600)}")
+    for row in wording.further_evidence(finding):
+        beside = f" ({escaped(row.beside)})" if row.beside else ""
+        lines.append(f"- {escaped(row.label)}: **{escaped(row.value)}**{beside}")
     if finding.fix.summary:
-        lines += ["", f"**Change:** {_text(finding.fix.summary, 1000)}"]
+        lines += ["", f"**Change:** {escaped(finding.fix.summary, 1000)}"]
     if code := clean_lines(finding.fix.code):
         longest = max(map(len, re.findall(r"`+", finding.fix.code)), default=0)
         fence = "`" * max(3, longest + 1)
         lines += ["", f"{fence}python", *code, fence]
     if finding.assumes:
-        lines += ["", f"The estimate assumes: {_text(finding.assumes, 600)}"]
+        lines += ["", f"The estimate assumes: {escaped(finding.assumes, 600)}"]
     return [*lines, "", "</details>"]

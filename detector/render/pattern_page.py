@@ -27,7 +27,6 @@ NEEDS: Final[dict[Need, str]] = {
     "shapes": "shapes (`record_shapes=True`)",
     "steps": "marked steps (`prof.step()`)",
     "comm": "collectives",
-    "ranks": "the traces of several ranks together",
 }
 _SHELL: Final = ("python ", "unset ", "PYTORCH_", "TORCH_LOGS=")
 
@@ -50,13 +49,14 @@ def index(patterns: Sequence[Pattern]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def page(p: Pattern) -> str:
-    """All there is to know about a pattern."""
+def page(p: Pattern, *, linked: bool = True) -> str:
+    """All there is to know about a pattern; ``linked``: with a link to the index beside it."""
+    index = " · [all patterns](README.md)" if linked else ""
     needs = "\n".join(f"- {NEEDS[need]}" for need in p.needs)
     article = "an" if p.kind == "opportunity" else "a"
     return f"""# {p.title}
 
-`{p.id}` · {p.kind} · {"host" if p.side == "cpu" else "device"} side · [all patterns](README.md)
+`{p.id}` · {p.kind} · {"host" if p.side == "cpu" else "device"} side{index}
 
 {p.what}
 

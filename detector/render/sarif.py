@@ -11,10 +11,11 @@ from pathlib import PurePosixPath, PureWindowsPath
 from urllib.parse import quote
 
 from detector.patterns import PATTERNS, Pattern
-from detector.render import wording
+from detector.render import addresses, pattern_page, wording
 from detector.render.clean import clean
+from detector.render.units import plural
 from detector.report import Finding, Report, SourceLine
-from detector.taxonomy import UNCLEAR, Severity
+from detector.taxonomy import Severity
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVELS: dict[Severity, str] = {
@@ -30,42 +31,52 @@ Json = dict[str, object]
 
 
 def render(report: Report) -> str:
-    """One trace as one run."""
+    """One trace."""
     return render_all([report])
 
 
 def render_all(reports: Sequence[Report]) -> str:
-    """Several traces, a run each."""
-    log = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [_run(report) for report in reports]}
+    """Several traces as one run: code scanning takes one run of a tool for each upload.
+
+    What several traces show is one result: the largest of them, with the number of traces.
+    """
+    log = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [_run(reports)]}
     return json.dumps(log, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _run(report: Report) -> Json:
-    rules = [*map(_rule, PATTERNS), _unclear_rule()]
-    driver: Json = {"name": "trace-antipattern-detector", "rules": rules}
-    if report.tool.version:
-        driver["version"] = clean(report.tool.version)
+def _run(reports: Sequence[Report]) -> Json:
+    shown = {f.pattern for report in reports for f in wording.findings(report)}
+    rules = [_rule(pattern, whole=pattern.id in shown) for pattern in PATTERNS]
+    driver: Json = {"name": "trace-scan", "rules": rules}
+    if version := next((report.tool.version for report in reports if report.tool.version), ""):
+        driver["version"] = clean(version)
     return {
         "tool": {"driver": driver},
-        "automationDetails": {"id": f"{_uri(report.source.path)}/"},
-        "artifacts": [{"location": {"uri": _uri(report.source.path)}, "roles": ["analysisTarget"]}],
-        "invocations": [
-            {
-                # no result of a trace that cannot be analyzed does not mean that it is clean
-                "executionSuccessful": report.analyzable,
-                "toolExecutionNotifications": _notifications(report),
-                "toolConfigurationNotifications": [
-                    {
-                        "level": "note",
-                        "associatedRule": {"id": clean(row.pattern)},
-                        "message": {"text": f"not checked: {clean(row.because)}"},
-                    }
-                    for row in report.not_checked
-                ],
-            }
+        # the same in every run, so that a later upload replaces this one
+        "automationDetails": {"id": "trace-scan/"},
+        "artifacts": [
+            {"location": {"uri": _uri(report.source.path)}, "roles": ["analysisTarget"]}
+            for report in reports
         ],
-        "results": [_result(report, finding) for finding in wording.findings(report)],
+        "invocations": [_invocation(report) for report in reports],
+        "results": [_result(*same) for same in _each_once(reports)],
         "columnKind": "unicodeCodePoints",
+    }
+
+
+def _invocation(report: Report) -> Json:
+    return {
+        # no result of a trace that cannot be analyzed does not mean that it is clean
+        "executionSuccessful": report.analyzable,
+        "toolExecutionNotifications": _notifications(report),
+        "toolConfigurationNotifications": [
+            {
+                "level": "note",
+                "associatedRule": {"id": clean(row.pattern)},
+                "message": {"text": f"not checked: {clean(row.because)}"},
+            }
+            for row in report.not_checked
+        ],
     }
 
 
@@ -77,10 +88,12 @@ def _notifications(report: Report) -> list[Json]:
     ]
 
 
-def _rule(pattern: Pattern) -> Json:
+def _rule(pattern: Pattern, *, whole: bool) -> Json:
+    """``whole``: with its page, which only a rule with results is worth."""
     text = f"{pattern.fix}\n\n{pattern.code}\n\nIn the trace: {pattern.look}"
-    markdown = f"{pattern.fix}\n\n```python\n{pattern.code}\n```\n\nIn the trace: {pattern.look}"
-    return {
+    short = f"{pattern.fix}\n\n```python\n{pattern.code}\n```\n\nIn the trace: {pattern.look}"
+    markdown = pattern_page.page(pattern, linked=False) if whole else short
+    rule: Json = {
         "id": pattern.id,
         "name": "".join(word.capitalize() for word in pattern.id.split("-")),
         "shortDescription": {"text": pattern.title},
@@ -89,23 +102,34 @@ def _rule(pattern: Pattern) -> Json:
         "defaultConfiguration": {"level": "warning"},
         "properties": {"tags": ["performance", "pytorch", pattern.side]},
     }
+    address = addresses.page_of(pattern.id)
+    return {**rule, "helpUri": address} if address else rule
 
 
-def _unclear_rule() -> Json:
-    what = "Windows that look suspicious and that no judge could name."
-    return {"id": UNCLEAR, "name": "Unclear", "shortDescription": {"text": what}}
+Found = tuple[int, Report, Finding]  # a finding, its report and the place of that in the list
 
 
-def _result(report: Report, finding: Finding) -> Json:
-    unclear = finding.pattern == UNCLEAR
+def _each_once(reports: Sequence[Report]) -> list[tuple[list[Found], Sequence[Report]]]:
+    """The findings by id, in the order they are first met; of each the largest comes first."""
+    found: dict[str, list[Found]] = {}
+    for number, report in enumerate(reports):
+        for finding in wording.findings(report):
+            found.setdefault(finding.id, []).append((number, report, finding))
+    for same in found.values():
+        same.sort(key=lambda item: -item[2].estimated_savings_us)
+    return [(same, reports) for same in found.values()]
+
+
+def _result(same: Sequence[Found], reports: Sequence[Report]) -> Json:
+    number, report, finding = same[0]
     result: Json = {
         "ruleId": clean(finding.pattern),
-        # a result that is no failure has, by the standard, no level
-        "kind": "review" if unclear else "fail",
-        "level": "none" if unclear else _LEVELS[finding.severity],
-        "message": {"text": _message(report, finding)},
-        "locations": _locations(report, finding),
+        "kind": "fail",
+        "level": _LEVELS[finding.severity],
+        "message": {"text": _message(report, finding, len(same) if len(reports) > 1 else 0)},
+        "locations": _locations(report, number, finding),
         "partialFingerprints": {"findingId/v1": clean(finding.id)},
+        "occurrenceCount": len(same),
         "rank": 100 * min(max(finding.share, 0.0), 1.0),
         "properties": {
             "severity": finding.severity,
@@ -116,16 +140,18 @@ def _result(report: Report, finding: Finding) -> Json:
             "share": finding.share,
             "start_us": finding.start_us,
             "end_us": finding.end_us,
+            "traces": [clean(other.source.path) for _, other, _ in same],
         },
     }
-    index = _RULE_INDEX.get(finding.pattern, len(PATTERNS) if unclear else None)
+    index = _RULE_INDEX.get(finding.pattern)
     return result if index is None else {**result, "ruleIndex": index}
 
 
-def _message(report: Report, finding: Finding) -> str:
+def _message(report: Report, finding: Finding, traces: int) -> str:
     parts = [
         f"{wording.title(finding)}: estimated savings {wording.savings(finding)}"
         f" ({wording.confidence(finding.confidence)}).",
+        f"In {plural(traces, 'trace')}." if traces else "",
         f"{wording.when(report, finding)}.".capitalize(),
         clean(finding.explanation, 2000),
         clean(finding.fix.summary, 1000),
@@ -133,25 +159,25 @@ def _message(report: Report, finding: Finding) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _locations(report: Report, finding: Finding) -> list[Json]:
-    """The lines of the program where they are known, else the trace itself."""
+def _locations(report: Report, number: int, finding: Finding) -> list[Json]:
+    """The lines of the program where they are known, else the trace itself, at its first line:
+    code scanning shows no result without a line."""
     lines = [_line(line) for line in finding.fix.where if line.file]
-    return lines or [{"physicalLocation": {"artifactLocation": _trace(report)}}]
+    trace = {"uri": _uri(report.source.path), "index": number}
+    place = {"artifactLocation": trace, "region": {"startLine": 1}}
+    return lines or [{"physicalLocation": place}]
 
 
 def _line(line: SourceLine) -> Json:
-    place: Json = {"artifactLocation": {"uri": _uri(line.file)}}
-    if line.line >= 1:
-        place["region"] = {"startLine": line.line}
+    place: Json = {
+        "artifactLocation": {"uri": _uri(line.file)},
+        "region": {"startLine": max(line.line, 1)},
+    }
     location: Json = {"physicalLocation": place}
     if line.function:
         name = clean(line.function)
         location["logicalLocations"] = [{"name": name, "kind": "function"}]
     return location
-
-
-def _trace(report: Report) -> Json:
-    return {"uri": _uri(report.source.path), "index": 0}
 
 
 def _uri(path: str) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from itertools import takewhile
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from detector.patterns import BY_ID
+from detector.job import Job
+from detector.render import job as job_text
 from detector.render import ledger, wording
 from detector.render.clean import clean, clean_lines
 from detector.render.units import duration, percent, plural, rounded
@@ -26,17 +28,23 @@ _COLOURS: dict[Severity, str] = {
 }
 _BAR = 16  # cells of a full bar
 _LABEL = 42  # of the ledger's longest label
+_LABELS = len("assumes")  # of a finding's lines
+_CODE_INDENT = " " * (2 + _LABELS + 4)
 
 
 def render(report: Report, *, width: int = 100, colour: bool = False) -> str:
     """One trace: what was read, the verdict, where the time went, and the findings by savings."""
     parts: list[RenderableType] = [_head(report), Text(), *_verdict(report)]
+    if found := wording.findings(report):
+        parts.append(_overview(found))
+    if report.job is not None:
+        parts += [Text(), _job(report.job)]
     if report.ledger:
         parts += [Text(), _ledger(report)]
     if report.warnings:
         parts += [Text(), *(_hanging("!", w, "yellow") for w in report.warnings)]
-    for number, finding in enumerate(wording.findings(report), 1):
-        parts += [Text(), _finding(report, finding, number)]
+    for number, finding in enumerate(found, 1):
+        parts += [Text(), *_finding(report, finding, number)]
     if leads := wording.leads(report):
         parts += [
             Text(),
@@ -51,15 +59,28 @@ def render(report: Report, *, width: int = 100, colour: bool = False) -> str:
 
 
 def summary(rows: Sequence[tuple[str, Report | str]], *, width: int, colour: bool) -> str:
-    """Several traces, one line each: its top finding, or why there is none."""
+    """Several traces, one line each: its top finding, or why there is none. The folder that they
+    share is said once."""
+    shared = _shared_folder([name for name, _ in rows])
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("trace", overflow="fold", ratio=3)
     table.add_column("findings", justify="right", no_wrap=True)
-    table.add_column("estimated savings", justify="right", no_wrap=True)
-    table.add_column("top finding", overflow="fold", ratio=3)
+    table.add_column("savings", justify="right", no_wrap=True)
+    table.add_column("top finding", overflow="fold", ratio=4)
     for name, result in rows:
-        table.add_row(Text(clean(name)), *_summary_row(result))
-    return _print(Group(Text(f"{len(rows)} traces", style="bold"), table), width, colour)
+        table.add_row(Text(clean(name.removeprefix(shared))), *_summary_row(result))
+    where = f" in {clean(shared)}" if shared else ""
+    more = Text("One trace alone, or --out DIR, shows its findings.", style="dim")
+    return _print(
+        Group(Text(f"{len(rows)} traces{where}", style="bold"), table, more), width, colour
+    )
+
+
+def _shared_folder(names: Sequence[str]) -> str:
+    """The folders that all names begin with, with a slash at the end; or nothing."""
+    parts = [name.split("/")[:-1] for name in names]
+    same = takewhile(lambda level: len(set(level)) == 1, zip(*parts, strict=False))
+    return "".join(f"{level[0]}/" for level in same)
 
 
 def _summary_row(result: Report | str) -> tuple[str, str, Text]:
@@ -88,7 +109,7 @@ def _print(what: RenderableType, width: int, colour: bool) -> str:
         emoji=False,
         legacy_windows=False,
     )
-    console.print(what)
+    console.print(what, crop=False)  # code keeps its lines, however narrow the terminal
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
@@ -100,8 +121,43 @@ def _head(report: Report) -> RenderableType:
 
 def _verdict(report: Report) -> list[RenderableType]:
     lines = [Text(wording.verdict(report), style="bold")]
-    instead = wording.record_instead(report)
-    return [*lines, Text(instead)] if instead else [*lines]
+    more = wording.record_instead(report) or wording.bound(report)
+    return [*lines, Text(more)] if more else [*lines]
+
+
+def _overview(found: Sequence[Finding]) -> RenderableType:
+    """The findings, a line each: what a first look is for."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(justify="right", no_wrap=True, style="bold")
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, overflow="ellipsis")
+    for number, finding in enumerate(found, 1):
+        grade = Text(finding.severity, style=_COLOURS[finding.severity])
+        table.add_row(str(number), grade, wording.savings(finding), wording.title(finding))
+    return Padding(table, (0, 0, 0, 2))
+
+
+def _job(job: Job) -> RenderableType:
+    """Who waits for whom: a sentence, a line for each rank, the worst collectives."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    names = ("rank", "waits", "transfers", "others wait for it", "most of its own time")
+    for name in names:
+        right = name not in ("most of its own time",)
+        table.add_column(name, justify="right" if right else "left", no_wrap=True)
+    listed = job_text.rows(job)
+    for row in listed[: job_text.MOST]:
+        table.add_row(*map(clean, row))
+    more = len(listed) - job_text.MOST
+    lines = [job_text.verdict(job), *job_text.summary(job)]
+    shown = [Text(f"  {clean(job_text.collective(c))}") for c in job_text.worst(job)]
+    return Group(
+        Text(job_text.HEADING, style="bold"),
+        *(Text(line) for line in lines if line),
+        Padding(table, (0, 0, 0, 2)),
+        *([Text(f"  and {more} more ranks")] if more > 0 else []),
+        *shown,
+    )
 
 
 def _ledger(report: Report) -> RenderableType:
@@ -129,25 +185,35 @@ def _hanging(mark: str, text: str, style: str = "") -> RenderableType:
     return grid
 
 
-def _finding(report: Report, finding: Finding, number: int) -> RenderableType:
+def _finding(report: Report, finding: Finding, number: int) -> list[RenderableType]:
+    """Its lines; the code is no part of a table, which would wrap it."""
     head = Text.assemble(
         (f"{number} ", "bold"),
-        (f" {wording.grade(finding).upper()} ", _COLOURS[finding.severity]),
+        (f" {finding.severity.upper()} ", _COLOURS[finding.severity]),
         " ",
         (wording.title(finding), "bold"),
         "  ",
         (clean(finding.pattern), "dim"),
     )
+    code = [
+        Text(f"{_CODE_INDENT}{line}", style="green", no_wrap=True, overflow="ignore")
+        for line in clean_lines(finding.fix.code)
+    ]
+    before, after = _lines(report, finding), _lines_after(finding)
+    return [head, _grid(before), *code, *([_grid(after)] if after else [])]
+
+
+def _grid(rows: Sequence[tuple[str, Text]]) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True, style="dim")
+    grid.add_column(no_wrap=True, style="dim", min_width=_LABELS)
     grid.add_column(overflow="fold")
-    for label, text in _lines(report, finding):
+    for label, text in rows:
         grid.add_row(label, text)
-    return Group(head, Padding(grid, (0, 0, 0, 2)))
+    return Padding(grid, (0, 0, 0, 2))
 
 
 def _lines(report: Report, finding: Finding) -> list[tuple[str, Text]]:
-    """The labelled lines under a finding's title."""
+    """The labelled lines under a finding's title, up to the code."""
     saved = Text.assemble((wording.savings(finding), "bold"))
     if span := wording.savings_range(finding):
         saved.append(f"; {span}")
@@ -159,14 +225,15 @@ def _lines(report: Report, finding: Finding) -> list[tuple[str, Text]]:
     rows += _labelled("where", [Text(wording.source_line(x)) for x in finding.fix.where[:4]])
     if finding.explanation:
         rows.append(("why", Text(clean(finding.explanation, 2000))))
-    if finding.pattern not in BY_ID and finding.candidates:
-        rows.append(("perhaps", Text(wording.candidates(finding))))
     if finding.fix.summary:
         rows.append(("change", Text(clean(finding.fix.summary, 1000))))
-    rows += [("", Text(f"  {x}", style="green")) for x in clean_lines(finding.fix.code)]
-    if finding.assumes:
-        rows.append(("assumes", Text(clean(finding.assumes, 600))))
-    return rows + _labelled("evidence", [_evidence(row) for row in wording.evidence(finding)])
+    return rows
+
+
+def _lines_after(finding: Finding) -> list[tuple[str, Text]]:
+    """Those below the code; numbers that the explanation has are not said again."""
+    rows = [("assumes", Text(clean(finding.assumes, 600)))] if finding.assumes else []
+    return rows + _labelled("also", [_evidence(row) for row in wording.further_evidence(finding)])
 
 
 def _labelled(label: str, texts: Sequence[Text]) -> list[tuple[str, Text]]:

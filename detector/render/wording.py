@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from detector.job import Job
 from detector.patterns import BY_ID
 from detector.render.clean import clean
 from detector.render.ledger import has_device, place
@@ -19,7 +20,7 @@ from detector.report import (
     SourceLine,
     occurrences,
 )
-from detector.taxonomy import NONE, UNCLEAR
+from detector.taxonomy import NONE
 
 LEDGER = "Where the analyzed time went"
 LEADS = "Leads, less likely than not"
@@ -34,24 +35,30 @@ def confidence(value: float) -> str:
 
 
 def title(finding: Finding) -> str:
-    """What the finding is called; an unclear one says so."""
-    if finding.pattern == UNCLEAR:
-        return "Suspicious, but the judge gave no clear answer"
+    """What the finding is called."""
     pattern = BY_ID.get(finding.pattern)
     return pattern.title if pattern else clean(finding.pattern)
 
 
-def grade(finding: Finding) -> str:
-    """The severity, or that there is none as nothing is clear."""
-    return "unclear" if finding.pattern == UNCLEAR else finding.severity
-
-
 def nature(report: Report, finding: Finding) -> str:
     """Fault or opportunity, whose side it is on, and how sure the judge is."""
-    parts: list[str] = [] if finding.pattern == UNCLEAR else [finding.kind]
-    if has_device(report):
-        parts.append("host side" if finding.side == "cpu" else "GPU side")
+    side = "host side" if finding.side == "cpu" else "GPU side"
+    parts = [finding.kind, *([side] if has_device(report) else [])]
+    if report.job is not None and finding.ranks:
+        parts.append(on_ranks(report.job, finding))
     return ", ".join([*parts, confidence(finding.confidence)])
+
+
+def on_ranks(job: Job, finding: Finding) -> str:
+    """``on all 8 ranks``, ``on rank 3 alone``, ``on ranks 0, 3 and 5``."""
+    if len(finding.ranks) == len(job.ranks):
+        return f"on all {len(job.ranks)} ranks"
+    if len(finding.ranks) == 1:
+        return f"on rank {finding.ranks[0]} alone"
+    listed = sorted(finding.ranks)
+    shown = ", ".join(map(str, listed[:8]))
+    more = f" and {len(listed) - 8} more" if len(listed) > 8 else ""
+    return f"on ranks {shown}{more}"
 
 
 def candidates(finding: Finding, most: int = 3) -> str:
@@ -97,6 +104,8 @@ def when(report: Report, finding: Finding) -> str:
     often = "once" if count == 1 else f"{count:,} times"
     named = steps(report, finding.steps)
     inside = f" in {named}" if named else ""
+    if report.job is not None and finding.ranks and finding.ranks[0] != report.job.reference:
+        return f"{often}{inside}, on rank {finding.ranks[0]}"  # another trace's axis
     span = f"{duration(finding.start_us - zero)} to {duration(finding.end_us - zero)}"
     return f"{often}{inside}, {span} into the trace"
 
@@ -108,6 +117,13 @@ class Row:
     label: str
     value: str
     beside: str = ""
+
+
+def further_evidence(finding: Finding, most: int = 3) -> list[Row]:
+    """The numbers that most exceed the rest of the trace and that the explanation does not name."""
+    said = finding.explanation.lower()
+    rows = evidence(finding, most=len(finding.evidence))
+    return [row for row in rows if row.label.lower() not in said][:most]
 
 
 def evidence(finding: Finding, most: int = 5, *, everything: bool = False) -> list[Row]:
@@ -236,7 +252,7 @@ def verdict(report: Report) -> str:
         return f"Cannot be analyzed: {_inside(report.why_not or 'no reason given')}."
     checked = len(BY_ID) - len({row.pattern for row in report.not_checked} & set(BY_ID))
     tail = f"{_apart(report)}; {checked} of {len(BY_ID)} patterns checked."
-    count = sum(f.pattern != UNCLEAR for f in report.findings)
+    count = len(report.findings)
     if not count:
         return f"No finding above 1 % of the analyzed time{tail}"
     s = report.summary
@@ -245,11 +261,25 @@ def verdict(report: Report) -> str:
     return f"{plural(count, 'finding')}: estimated savings {saved}{tail}"
 
 
+def bound(report: Report) -> str:
+    """What bounds a trace without a finding, and how far it is from computing all the time."""
+    if not report.analyzable or report.findings or not report.ledger:
+        return ""
+    top = max(report.ledger, key=lambda row: row.us)
+    busy = sum(row.share for row in report.ledger if row.group == "busy")
+    device = "GPU" if has_device(report) else "CPU"
+    most = f" (most in {place(top.where[0])})" if top.where else ""
+    what = clean(top.label or top.cause, 80)
+    return (
+        f"Bound by {what}: {rounded(top.share)} of the time{most}. The {device} computes for "
+        f"{rounded(busy)}; without any idle time or exposed copy it would take "
+        f"{rounded(max(1 - busy, 0.0))} less."
+    )
+
+
 def _apart(report: Report) -> str:
-    """What else the report lists: places that no judge could name, and leads."""
-    unclear = sum(f.pattern == UNCLEAR for f in report.findings)
-    found = f"; {unclear} more unclear" if unclear else ""
-    return found + (f"; {plural(len(report.leads), 'lead')}" if report.leads else "")
+    """What else the report lists."""
+    return f"; {plural(len(report.leads), 'lead')}" if report.leads else ""
 
 
 def record_instead(report: Report) -> str:
@@ -275,9 +305,7 @@ def by_savings(found: Sequence[Finding]) -> list[Finding]:
 
 
 def savings(finding: Finding) -> str:
-    """``30.2 ms (31 %)``; an unclear finding does not know."""
-    if finding.pattern == UNCLEAR and not finding.estimated_savings_us:
-        return "not known"
+    """``30.2 ms (31 %)``."""
     return f"{duration(finding.estimated_savings_us)} ({rounded(finding.share)})"
 
 
@@ -289,6 +317,18 @@ def savings_range(finding: Finding) -> str:
     return f"{duration(low)} with all other findings repaired, {duration(high)} alone"
 
 
+def one_line(finding: Finding) -> str:
+    """``PATTERN: critical, saves 31 ms (33 %), data.py:109 decode_picture``."""
+    where = _at(finding)
+    return f"{clean(finding.pattern)}: {finding.severity}, saves {savings(finding)}{where}"
+
+
+def _at(finding: Finding) -> str:
+    """``, data.py:109 decode_picture``; empty without a source line."""
+    at = finding.fix.where[0] if finding.fix.where else None
+    return f", {place(LedgerPlace(at.function, at.file, at.line))}" if at else ""
+
+
 def leads(report: Report) -> list[tuple[str, str, str]]:
     """(title, pattern, the rest of the line) of each lead, the largest savings first."""
     return [
@@ -298,9 +338,7 @@ def leads(report: Report) -> list[tuple[str, str, str]]:
 
 
 def _lead(lead: Finding) -> str:
-    at = lead.fix.where[0] if lead.fix.where else None
-    where = f", {place(LedgerPlace(at.function, at.file, at.line))}" if at else ""
-    return f"saves {savings(lead)}, confidence {lead.confidence:.2f}{where}"
+    return f"saves {savings(lead)}, confidence {lead.confidence:.2f}{_at(lead)}"
 
 
 def unexplained(report: Report) -> list[str]:

@@ -25,7 +25,7 @@ _LONG_NS: Final = 50_000  # a launch that takes longer found its queue full
 _QUEUED: Final = 256  # works ahead of it then
 _NEAR_NS: Final = 30_000  # a driver's implicit wait ends so soon after the work
 _STAGED_NS: Final = 10_000  # a copy from pageable memory ends so soon after its call
-_WITHIN: Final = 64  # launches after a stream was told to wait, the first on its thread is meant
+_WITHIN: Final = 64  # launches after a stream was made to wait, the first on its thread is meant
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def delays(graph: Graph) -> Int64:
 
 
 def between_streams(graph: Graph) -> list[Edge]:
-    """Where a stream was told to wait for the events of others."""
+    """Where a stream was made to wait for the events of others."""
     t = graph.trace
     asked = named(t, lambda name: "StreamWaitEvent" in name)
     if not len(asked):

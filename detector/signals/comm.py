@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from detector import vocabulary
 from detector.signals.definition import Signal, Signals
@@ -81,7 +82,22 @@ def small_collectives(s: Signals) -> Int64:
 
 
 def exposed(s: Signals) -> Int64:
-    """Other collectives that compute does not hide all the time."""
+    """Other collectives that compute does not hide all the time, mostly transfer."""
+    found: Int64 = np.setdiff1d(_uncovered(s), s["straggler"], assume_unique=True)
+    return found
+
+
+def late_ranks(s: Signals) -> Int64:
+    """Those that are mostly waiting: a collective begins when the last rank has arrived."""
+    if not s.activity.has_device:
+        return s.activity.comm_rows[:0]
+    rows = _uncovered(s)
+    found: Int64 = rows[2 * transfer_ns(s, rows) < s.trace.dur[rows]]
+    return found
+
+
+def _uncovered(s: Signals) -> Int64:
+    """Collectives of no other signal that compute does not hide all the time."""
     a, trace = s.activity, s.trace
     taken = np.union1d(s["extra-round"], s["small-collective"])
     rows = np.setdiff1d(a.comm_rows, taken, assume_unique=True)
@@ -90,23 +106,44 @@ def exposed(s: Signals) -> Int64:
     return found
 
 
-def fastest_alike(s: Signals, rows: Int64) -> Int64:
-    """For each collective what the fastest of its kind and size takes, ns: its transfer.
+def transfer_ns(s: Signals, rows: Int64) -> Int64:
+    """An estimate of these collectives' transfer, ns: the rest is waiting for other ranks."""
+    everything = s.activity.comm_rows
+    found: Int64 = _fastest_alike(s, everything)[np.searchsorted(everything, rows)]
+    return found
 
-    Where fewer than three are alike, its own duration: waiting cannot be told from transfer.
+
+def _fastest_alike(s: Signals, rows: Int64) -> Int64:
+    """Of all collectives, among each other.
+
+    What the fastest of its kind and size takes, of three and more. Where fewer are alike, what its
+    size takes at the best rate of its kind, and no less than the fastest of its kind; where sizes
+    are not told, the fastest of its kind. Its own duration where there are not even three of its
+    kind: then waiting cannot be told from transfer.
     """
     trace = s.trace
     if not len(rows):
         return rows
-    key = np.stack(
-        [trace.name[rows], trace.collective[rows], trace.group[rows], trace.msg_elems[rows]]
-    )
+    dur, size = trace.dur[rows], trace.msg_elems[rows]
+    kind = np.stack([trace.name[rows], trace.collective[rows], trace.group[rows]]).astype(np.int64)
+    fastest, count = _fastest(np.concatenate([kind, size[None]]), dur)
+    of_kind, kinds = _fastest(kind, dur)
+    known = size > 0
+    rate = np.where(known, dur / np.maximum(size, 1), np.inf)
+    best_rate = _fastest(kind, rate)[0]
+    by_size = np.where(known, np.where(known, size, 0) * np.where(known, best_rate, 0.0), 0.0)
+    by_kind = np.minimum(dur, np.maximum(of_kind, by_size.astype(np.int64)))
+    estimate = np.where((count >= ALIKE) & (size >= 0), fastest, by_kind)
+    return np.where(kinds >= ALIKE, estimate, dur).astype(np.int64)
+
+
+def _fastest(key: Int64, value: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int64]:
+    """The least value among those of one key (a column), and how many there are, for each."""
     _, which, count = np.unique(key, axis=1, return_inverse=True, return_counts=True)
     which = which.reshape(-1)
-    fastest = np.full(len(count), np.iinfo(np.int64).max)
-    np.minimum.at(fastest, which, trace.dur[rows])
-    alike = (count[which] >= ALIKE) & (trace.msg_elems[rows] >= 0)
-    return np.where(alike, fastest[which], trace.dur[rows])
+    least = np.full(len(count), value.max(), value.dtype)
+    np.minimum.at(least, which, value)
+    return least[which], count[which]
 
 
 SIGNALS: Final = (
@@ -117,8 +154,8 @@ SIGNALS: Final = (
         "straggler",
         "Collectives that wait for a late rank",
         "launches",
-        ("comm", "ranks"),
-        lambda s: s.activity.comm_rows[:0],  # one rank's trace cannot tell
+        ("comm",),
+        late_ranks,
     ),
     Signal(
         "unused-parameters",

@@ -14,6 +14,7 @@ from detector.trace import Bool, Int64
 SMALL_BYTES: Final = 64 * 1024
 SCALAR_BYTES: Final = 16  # one value, of the widest type there is
 REACH_NS: Final = 1_000_000  # a tensor that is moved at once was made for it
+FILL_BYTES_A_NS: Final = 200  # of the fastest hosts
 FALLBACK_SHARE: Final = 0.2  # of a trip to the host and back, spent computing there
 
 
@@ -40,6 +41,8 @@ def made_for(s: Signals) -> tuple[Int64, Int64]:
     last = made[np.maximum(i, 0)]
     near = (i >= 0) & (at - trace.end[last] < REACH_NS)
     near &= trace.track[last] == trace.track[trace.op[copies]]
+    # No host writes memory faster: the tensor was made by something else, earlier.
+    near &= trace.bytes[copies] <= FILL_BYTES_A_NS * trace.dur[last]
     # One tensor is moved once: of several copies after a factory the first.
     first = np.append(True, last[1:] != last[:-1])
     factory[near & first] = last[near & first]

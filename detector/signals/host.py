@@ -19,6 +19,8 @@ STALL_NS: Final = 300_000  # own time of an op that did something else than its 
 STALL_FACTOR: Final = 20  # ... so many times the op's median
 PAUSE_NS: Final = 1_000_000  # ordinary interpreter time between two calls is shorter
 PAUSE_APART: Final = 40  # launches: pauses nearer to each other are the program's own rhythm
+LEAST_STEPS: Final = 3  # as many stretches between steps tell what is usual there
+USUAL: Final = 4  # times the median: an ordinary stretch takes no longer
 OFTEN: Final = 4  # times, after all kernels have been used
 SEEN: Final = 0.95  # of the kernels by name
 
@@ -126,36 +128,60 @@ def op_stalls(s: Signals) -> Int64:
 def pauses(s: Signals) -> Int64:
     """Calls and ops of the main thread before which nothing, or only Python, ran for 1 ms or more.
 
-    Only isolated ones: where the next such stretch is fewer than 40 launches away, the program
-    itself does something there. A row is the event that ends the pause.
+    Only isolated ones: where the next such stretch is fewer than 40 launches (on a CPU run: ops)
+    away, the program itself does something there. Between two steps only where most other steps
+    follow each other without: the program has the same to do there each time. A row is the event
+    that ends the pause.
     """
     a, trace = s.activity, s.trace
     rows = s.on(np.sort(np.concatenate([a.aten, s.calls, a.loader_rows])), s.main_thread)
-    launches = np.sort(trace.start[a.launches])
+    work = a.launches if a.has_device else s.on(a.top_ops, s.main_thread)
+    launches = np.sort(trace.start[work])
     if len(rows) < 2 or len(launches) < 2 * PAUSE_APART:
         return rows[:0]
-    done = np.maximum.accumulate(trace.end[rows])
-    gap = trace.start[rows[1:]] - done[:-1]
-    after = rows[1:][gap >= PAUSE_NS]
-    place = np.searchsorted(launches, trace.start[after])
+    places = np.arange(len(rows) - 1)
+    done = np.maximum.accumulate(trace.end[rows])[:-1]
+    before = rows[np.maximum.accumulate(np.where(trace.end[rows[:-1]] == done, places, 0))]
+    start = trace.start[rows[1:]]
+    long = start - done >= PAUSE_NS
+    long &= ~waits_for_ranks(s, done, np.maximum(start, done))
+    after = rows[1:][long]
+    place = np.searchsorted(launches, start[long])
     if len(after) < 1:
         return after
     apart = np.diff(place, prepend=-PAUSE_APART, append=len(launches) + PAUSE_APART)
     alone = (apart[:-1] >= PAUSE_APART) & (apart[1:] >= PAUSE_APART)
-    # The first launches of a trace, or of a step, come after whatever stands between steps.
+    # The first launches of a trace come after whatever stands before the program.
     inside = (place > 0) & (place < len(launches))
-    found: Int64 = after[alone & inside & ~_after_marker(s, after)]
+    found: Int64 = after[alone & inside & ~_usual_between_steps(s, before, rows[1:])[long]]
     return found
 
 
-def _after_marker(s: Signals, rows: Int64) -> Bool:
-    """Which events are the first of a marked step."""
-    starts = np.array([step.start for step in s.trace.steps], np.int64)
-    if not len(starts):
-        return np.zeros(len(rows), np.bool_)
-    before = s.trace.start[np.maximum(rows - 1, 0)]
-    crossed: Bool = np.searchsorted(starts, s.trace.start[rows]) > np.searchsorted(starts, before)
-    return crossed
+def _usual_between_steps(s: Signals, before: Int64, after: Int64) -> Bool:
+    """Which stretches, from the end of one event to the begin of the next, lie between two marked
+    steps, and are usual there: no longer than four times what half of the steps take at most that
+    follow the same event by the same one."""
+    trace = s.trace
+    edges = np.array([step.start for step in trace.steps], np.int64)
+    start, end = trace.end[before], trace.start[after]
+    usual = np.searchsorted(edges, start) < np.searchsorted(edges, end, side="right")
+    crossing = np.flatnonzero(usual)
+    pair = np.stack([trace.name[before[crossing]], trace.name[after[crossing]]])
+    _, which = np.unique(pair, axis=1, return_inverse=True)
+    for group in np.unique(which).tolist():
+        same = crossing[which.reshape(-1) == group]
+        took = (end - start)[same]
+        if len(same) >= LEAST_STEPS:
+            usual[same] = took <= USUAL * np.quantile(took, 0.5, method="lower")
+    return usual
+
+
+def waits_for_ranks(s: Signals, start: Int64, end: Int64) -> Bool:
+    """During which stretches of the main thread, for most of each, another thread of the host runs
+    a collective: there the main one waits for it."""
+    runs = s.activity.host("collective_run")
+    found: Bool = 2 * s.activity.spans(runs).covered(start, end) > end - start
+    return found
 
 
 # -- allocation ----------------------------------------------------------------------------------
@@ -178,19 +204,22 @@ def _repeats(s: Signals, rows: Int64) -> Bool:
 
     First use goes on as long as new kernels appear, and keeps what it gets. Churn goes on after
     that, or in a marked step that does not warm up: memory is given back and asked for again (or
-    pinned again and again).
+    pinned again and again). Where neither can be told, in all of the trace: what is given back
+    and asked for several times is no first use.
     """
     steady = [step for step in s.trace.steps if not step.warmup]
     at = s.trace.start[rows]
     if steady:
         settled = rows[(at >= steady[0].start) & (at < steady[-1].end)]
     else:
-        settled = rows[at >= _settled(s)]
+        since = _settled(s)
+        settled = rows[at >= since] if since < FOREVER else rows
     names = [s.trace.names[i] for i in s.trace.name[settled].tolist()]
     frees = [("Free" in name or "Release" in name or "Unmap" in name) for name in names]
     again = sum(a and not b for a, b in pairwise(frees))  # memory given back and asked for again
     pins = sum("Host" in name and not free for name, free in zip(names, frees, strict=True))
-    goes_on = again >= (1 if steady else OFTEN) or pins >= OFTEN
+    given_back = sum(frees) if steady else 0
+    goes_on = again >= (1 if steady else OFTEN) or max(pins, given_back) >= OFTEN
     return np.full(len(rows), goes_on)
 
 

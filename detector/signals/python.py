@@ -10,17 +10,20 @@ import numpy as np
 from detector import vocabulary
 from detector.activity import CALLS
 from detector.rows import cat_appends, needless_dropout, needless_graph
-from detector.rowset import distinct, union
+from detector.rowset import difference, distinct, union
 from detector.signals.definition import Signal, Signals
 from detector.signals.frames import OWN, climb
+from detector.signals.host import waits_for_ranks
 from detector.trace import Bool, Cat, Int64, Trace
 
 ROUNDS: Final = 10  # as many repeats of one op make a loop
+MOST_ACCESSES: Final = 6  # of a round
 MOST_OPS: Final = 40  # of a round: a longer one is a layer or a step
 NEAR: Final = 8  # times the median distance: further apart, and the loop has ended
 LEAST_NS: Final = 20_000  # ordinary interpreter time between two ops
 FACTOR: Final = 4  # ... or so many times the median
 LONGEST_NS: Final = 1_000_000  # what takes longer does not get faster by launching in a graph
+ARRAY_REACH: Final = 6  # ops in which a tensor is made from an array
 UNNAMED_NS: Final = 5_000_000  # without a frame, longer gaps are not said to be Python
 
 
@@ -95,7 +98,9 @@ def python_gaps(s: Signals) -> Int64:
     """Events before which the program's own Python ran for long: over four times the median.
 
     Where stacks are recorded: in a frame of the program's own files. Else up to 5 ms without any
-    event; longer ones nobody can name. Waits for the backward engine are none.
+    event; longer ones nobody can name. Waits for the backward engine are none, nor what torch's
+    own annotations (an optimizer's step, a look into the compiler's cache) hold: the ledger calls
+    that framework.
     """
     found = gaps(s)
     return distinct(found.after[is_python(s, found)])
@@ -112,21 +117,55 @@ def is_python(s: Signals, found: Gaps) -> Bool:
     )
     waits = np.isin(found.owner, engine)
     silent = ~np.bool_(trace.has_stacks) & (found.end - found.start < UNNAMED_NS)
-    other = _busy_elsewhere(s, found)
+    other = _busy_elsewhere(s, found) | waits_for_ranks(s, found.start, found.end)
+    other |= _array_work(s, found) | _of_torch(s, found.owner)
     result: Bool = (own | silent) & ~waits & ~pauses & ~other
+    return result
+
+
+def _of_torch(s: Signals, owner: Int64) -> Bool:
+    """Which of these events are annotations that torch itself makes, steps not among them."""
+    notes = distinct(owner[owner >= 0])
+    notes = notes[np.isin(s.trace.cat[notes], (Cat.USER_ANNOTATION, Cat.CPU_OP))]
+    torch = s.activity.named(notes, vocabulary.TORCH_ANNOTATION)
+    steps = s.activity.named(torch, vocabulary.STEP_MARKER)
+    return np.isin(owner, np.setdiff1d(torch, steps))
+
+
+def array_gaps(s: Signals) -> Int64:
+    """Events before which the program worked for long on an array that it took from a tensor
+    (``Tensor.numpy()``), and that a new tensor is made from soon after."""
+    found = gaps(s)
+    return distinct(found.after[_array_work(s, found)])
+
+
+def _array_work(s: Signals, found: Gaps) -> Bool:
+    """Which gaps lie between a tensor's way out of torch and the way back in."""
+    a, trace = s.activity, s.trace
+    ops = s.on(a.aten, s.main_thread)
+    out = a.named(ops, vocabulary.ARRAY_OUT, Cat.CPU_OP)
+    back = np.flatnonzero(np.isin(ops, a.named(ops, vocabulary.ARRAY_IN, Cat.CPU_OP)))
+    if not len(out) or not len(back):
+        return np.zeros(len(found.start), np.bool_)
+    place = np.searchsorted(ops, found.after)
+    following = back[np.minimum(np.searchsorted(back, place), len(back) - 1)]
+    near = (following >= place) & (following - place < ARRAY_REACH)
+    result: Bool = np.isin(found.start, trace.end[out]) & near
     return result
 
 
 def gap_before(s: Signals, rows: Int64) -> tuple[Int64, Int64]:
     """Begin and end of the stretch before each of these events, ns.
 
-    A collection that was seen, and an event right after another, has its own time.
+    Collections and preprocessing that were seen, and an event right after another, have their own
+    time.
     """
     found = gaps(s)
     start, end = s.trace.start[rows].copy(), s.trace.end[rows].copy()
     if len(found.after):
         place = np.minimum(np.searchsorted(found.after, rows), len(found.after) - 1)
-        known = (found.after[place] == rows) & ~np.isin(rows, s["collection"])
+        seen = union(s["collection"], s["preprocessing"])
+        known = (found.after[place] == rows) & ~np.isin(rows, seen)
         start[known], end[known] = found.start[place[known]], found.end[place[known]]
     return start, end
 
@@ -142,7 +181,7 @@ def _busy_elsewhere(s: Signals, found: Gaps) -> Bool:
 
 def loops(s: Signals) -> Int64:
     """Row accesses that a Python loop makes: ten rounds and more of the same few ops."""
-    first, last = loop_rounds(s)
+    first, _, last = loop_rounds(s)
     selects = _accesses(s)
     kept = [selects[(selects >= a) & (selects <= b)] for a, b in zip(first, last, strict=True)]
     return np.concatenate(kept) if kept else selects[:0]
@@ -155,39 +194,55 @@ def _accesses(s: Signals) -> Int64:
     )
 
 
-def loop_rounds(s: Signals) -> tuple[list[int], list[int]]:
-    """First and last row access of each loop: between any two stand the same ops, by name.
+def loop_rounds(s: Signals) -> tuple[list[int], list[int], list[int]]:
+    """First row access of each loop, first access of its second round, and the last access.
 
-    A round begins with an access; ``x[i, j]`` is two in a row.
+    A round begins with an access and holds up to six: ``x[i, j]`` is two in a row, and a body may
+    use several rows. From round to round stand the same ops, by name, between its accesses.
     """
-    trace, selects = s.trace, _accesses(s)
+    selects = _accesses(s)
     ops = s.on(s.activity.top_ops, s.main_thread)
     place = np.searchsorted(ops, selects)
     begins = np.append(True, np.diff(place) > 1)[: len(selects)]
     selects, place = selects[begins], place[begins]
-    if len(selects) < ROUNDS:
-        return [], []
+    taken = np.zeros(len(selects), np.bool_)
+    found: list[tuple[int, int, int]] = []
+    for size in range(1, MOST_ACCESSES + 1):
+        for first, last in _runs(s, ops, selects, place, size):
+            if not taken[first : last + 1].any():
+                taken[first : last + 1] = True
+                found.append((int(selects[first]), int(selects[first + size]), int(selects[last])))
+    found.sort()
+    return [x[0] for x in found], [x[1] for x in found], [x[2] for x in found]
+
+
+def _runs(s: Signals, ops: Int64, selects: Int64, place: Int64, size: int) -> list[tuple[int, int]]:
+    """First and last of the accesses, by number, of each run of rounds of ``size`` accesses."""
+    if len(selects) < ROUNDS * size:
+        return []
     between = np.diff(place)
-    gap = np.diff(trace.start[selects])
+    gap = np.diff(s.trace.start[selects])
     near = gap <= NEAR * max(1, int(np.median(gap)))
-    same = np.append(False, (between[1:] == between[:-1]) & _alike(s, ops, place, between))
-    run = np.cumsum(~(same & near))  # a round that is unlike the one before it begins a run
-    first: list[int] = []
-    last: list[int] = []
-    for number in np.flatnonzero(np.bincount(run) >= ROUNDS - 1).tolist():
-        rounds = np.flatnonzero(run == number)
-        if between[rounds[0]] <= MOST_OPS:
-            first.append(int(selects[rounds[0]]))
-            last.append(int(selects[rounds[-1] + 1]))
-    return first, last
+    same = np.zeros(len(between), np.bool_)  # for each way to the next access: as a round before
+    same[size:] = (between[size:] == between[:-size]) & _alike(s, ops, place, between, size)
+    run = np.cumsum(~(same & near))  # a way that is unlike the one a round before begins a run
+    found = []
+    for number in np.flatnonzero(np.bincount(run) >= (ROUNDS - 1) * size).tolist():
+        ways = np.flatnonzero(run == number)
+        first = max(0, int(ways[0]) - size + 1)
+        if between[first : first + size].sum() <= MOST_OPS:
+            found.append((first, int(ways[-1]) + 1))
+    return found
 
 
-def _alike(s: Signals, ops: Int64, place: Int64, between: Int64) -> Bool:
-    """For each round but the first whether its second op has the name of the last round's."""
+def _alike(s: Signals, ops: Int64, place: Int64, between: Int64, size: int) -> Bool:
+    """For each way to the next access, from the second round on, whether its access and the op
+    after it have the names of the round before."""
     name = s.trace.name[ops]
     second = name[np.minimum(place[:-1] + 1, len(ops) - 1)]
-    found: Bool = (second[1:] == second[:-1]) & (name[place[1:-1]] == name[place[:-2]])
-    return found | (between[1:] <= 1)
+    access = name[place[:-1]]
+    found: Bool = (second[size:] == second[:-size]) & (access[size:] == access[:-size])
+    return found | (between[size:] <= 1)
 
 
 def compiled_regions(s: Signals) -> Int64:
@@ -255,7 +310,7 @@ SIGNALS: Final = (
         "Collections and isolated pauses",
         "gaps",
         ("host",),
-        lambda s: union(s["collection"], s["pause"]),
+        lambda s: union(s["collection"], difference(s["pause"], s["array-gap"])),
     ),
     Signal(
         "needless-autograd",
@@ -263,6 +318,20 @@ SIGNALS: Final = (
         "events",
         ("host",),
         lambda s: union(s["needless-graph"], s["needless-dropout"]),
+    ),
+    Signal(
+        "array-gap",
+        "Array work between a tensor and the next",
+        "gaps",
+        ("host",),
+        array_gaps,
+    ),
+    Signal(
+        "preparation",
+        "Preprocessing, seen or between array and tensor",
+        "events",
+        ("host",),
+        lambda s: union(s["preprocessing"], s["array-gap"]),
     ),
     Signal("python-gap", "CPU time in plain Python", "gaps", ("host",), python_gaps),
     Signal("row-loop", "Row accesses in a loop", "events", ("host",), loops),

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,7 +48,7 @@ def judge(request, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
     if request.param == "none":
         yield NoJudge()
     elif request.param == "embedded":
-        yield EmbeddedJudge(small_model(folder))
+        yield EmbeddedJudge()
     elif request.param == "openai":
         with serving(lambda _: Reply(json.dumps(ANSWER))) as chat:
             yield OpenAIJudge(model="m", base_url=chat.url, retries=0, **offline())
@@ -69,19 +68,6 @@ def judge(request, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
 def offline() -> dict[str, Any]:
     """Nothing on disk, nothing on standard error."""
     return {"cache": False, "fallback": NoJudge(), "say": lambda _: None}
-
-
-def small_model(folder: Path) -> Path:
-    """An embedded judge with random weights: the contract must not depend on its skill."""
-    training = pytest.importorskip("detector.judge.training")
-    size = training.Settings(vocabulary=64, width=8, heads=2, inner=8, numbers=8, epochs=1)
-    pair = [
-        training.example(readback(), "sync-scalar-readback", "a"),
-        training.example(loader(), NONE, "b"),
-    ]
-    path = folder / "judge.safetensors"
-    training.save_model(training.train_embedded(pair, size), path)
-    return path
 
 
 @pytest.fixture

@@ -6,21 +6,22 @@ import math
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
 from itertools import pairwise
 from random import Random
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detector import cost, vocabulary
-from detector.activity import IDLE_CAUSES, SYNC_CAUSES, Activity
-from detector.features import COLUMNS, FEATURES, extract
+from detector import vocabulary
+from detector.activity import IDLE_CAUSES, SYNC_CAUSES
+from detector.features import COLUMNS, extract, savings
+from detector.features import FEATURES as ALL
 from detector.features.cuts import Cuts, Sheet
-from detector.intervals import Intervals
 from detector.trace import Cat, Step, Trace
 from detector.window import Judged, Window, by_step, by_time
+from tests.analyses import analysis_of
 from tests.random_traces import SEEDS, TRACES, random_events, random_trace
 from tests.slow import FUSABLE, NAN, Look, Row, log, log1p, log_us, over, ticks
 from tests.slow import Slow as SlowTrace
@@ -146,21 +147,6 @@ def of_sized(rows: Callable[[SlowTrace], list[Row]]) -> Twin:
 
 def loader_of(kind: str) -> Twin:
     return lambda w: w.share([r for r in w.slow.loader_rows if r in w.slow.host(kind)])
-
-
-@lru_cache(maxsize=1)
-def read(slow: SlowTrace) -> Activity:
-    return Activity(slow.trace)
-
-
-def recoverable(pattern: str) -> Twin:
-    """The claims' own tests say what they hold; here they are cut to the window, one by one."""
-
-    def twin(w: Look) -> float:
-        window = Intervals.span(w.start * 1_000, w.end * 1_000)
-        return cost.claim(read(w.slow), pattern).within(window).recoverable_ns / 1_000 / w.length
-
-    return twin
 
 
 DEVICE: dict[str, Twin] = {
@@ -343,25 +329,7 @@ SHAPES |= {
     "work_cat_appends": issued(lambda s: s.appends()),
     "work_casts_repeated": issued(lambda s: s.repeated_casts()),
 }
-CLAIMED_WITH = {
-    "device": "input-pageable-copy input-copy-not-overlapped input-tiny-copies "
-    "input-cpu-tensor-to-device sync-scalar-readback sync-tensor-readback sync-explicit "
-    "sync-dynamic-shape sync-blocking-launch host-launch-bound host-cpu-fallback "
-    "memory-alloc-churn memory-layout-transform compute-fp32-matmul compute-underfilled",
-    "host": "input-dataloader-sync input-dataloader-starved input-main-thread-preprocessing "
-    "host-python-overhead host-loop-indexing host-gc-pause memory-zero-grad-fill "
-    "memory-redundant-copy memory-dtype-churn compute-unfused-attention "
-    "compute-unfused-elementwise compute-single-tensor-optimizer compile-graph-break "
-    "compile-recompile comm-small-collectives comm-unused-parameters comm-missing-no-sync "
-    "infer-autograd",
-    "shapes": "compute-misaligned-gemm compute-conv-bias-batchnorm infer-kv-cat",
-    "nothing": "comm-exposed",
-}
-for needed, twins in (("device", DEVICE), ("host", HOST), ("shapes", SHAPES), ("nothing", ALWAYS)):
-    twins |= {
-        "claim_" + pattern.replace("-", "_"): recoverable(pattern)
-        for pattern in CLAIMED_WITH[needed].split()
-    }
+FEATURES = [feature for feature in ALL if feature not in savings.FEATURES]
 TWINS: dict[str, Twin] = {**WORK, **DEVICE, **HOST, **ALWAYS, **STACKS, **SHAPES}
 
 
@@ -390,14 +358,14 @@ def test_every_feature_has_a_twin() -> None:
 
 
 def test_names_are_unique() -> None:
-    assert len(set(COLUMNS)) == len(COLUMNS) == 4 * len(FEATURES)
+    assert len(set(COLUMNS)) == len(COLUMNS) == 4 * len(ALL)
 
 
 @settings(max_examples=80)
 @given(TRACES, WINDOWS)
 def test_every_feature_equals_its_twin(trace: Trace, windows: list[tuple[int, int]]) -> None:
     edges = np.array(windows, np.int64) * 1_000
-    cuts = Cuts(Sheet(Activity(trace)), edges[:, 0], edges[:, 1])
+    cuts = Cuts(Sheet(analysis_of(trace)), edges[:, 0], edges[:, 1])
     slow = SlowTrace(trace)
     lengths = tuple(end - start for start, end in windows)
     looks = [Look(slow, start, end, lengths) for start, end in windows]
@@ -414,12 +382,30 @@ def test_the_generated_traces_move_every_feature() -> None:
     edges = np.array([(0, 60), (60, 120), (120, 240), (240, 350)], np.int64) * 1_000
     still = {feature.name for feature in FEATURES}
     for seed in range(150):
-        cuts = Cuts(Sheet(Activity(random_trace(seed))), edges[:, 0], edges[:, 1])
+        cuts = Cuts(Sheet(analysis_of(random_trace(seed))), edges[:, 0], edges[:, 1])
         for feature in FEATURES:
             values = feature.compute(cuts)
             if len(set(values[~np.isnan(values)])) > 1:
                 still.discard(feature.name)
     assert not still
+
+
+@settings(max_examples=25)
+@given(SEEDS)
+def test_savings_and_ledger_of_the_windows_add_up_to_those_of_the_trace(seed: int) -> None:
+    """Savings: as far as the occurrences lie in the analyzed time."""
+    judged = Judged(0, 350_000, (), "whole")
+    analysis = analysis_of(random_trace(seed), judged)
+    columns = dict(zip(COLUMNS, extract(analysis, by_time(judged, 7)).T, strict=True))
+    found = {
+        one.pattern.id: one.share * spans.clip(0, 350_000).measure / spans.measure
+        for one in analysis.candidates.found
+        if (spans := one.occurrences.spans).measure
+    }
+    for name, pattern in savings.SAVED.items():
+        assert columns[name].mean() == pytest.approx(found.get(pattern, 0.0), abs=1e-5), pattern
+    whole = sum(columns[f.name] for f in savings.FEATURES if f.name.startswith("ledger_"))
+    assert whole == pytest.approx(np.ones(7), abs=1e-4)
 
 
 def some_steps(seed: int) -> Judged:
@@ -430,7 +416,7 @@ def some_steps(seed: int) -> Judged:
 
 
 def matrix_of(trace: Trace, judged: Judged, windows: tuple[Window, ...]) -> dict[str, np.ndarray]:
-    matrix = extract(Activity(trace), judged, windows)
+    matrix = extract(analysis_of(trace, judged), windows)
     assert matrix.shape == (len(windows), len(COLUMNS))
     assert matrix.dtype == np.float32
     assert not np.isinf(matrix).any()
@@ -443,7 +429,7 @@ def test_context_is_the_wide_window_the_trace_and_the_same_place(seed: int) -> N
     trace, judged = random_trace(seed), some_steps(seed)
     windows = by_step(judged, 4)
     columns = matrix_of(trace, judged, windows)
-    sheet = Sheet(Activity(trace))
+    sheet = Sheet(analysis_of(trace, judged))
     outer = sorted({(w.outer_start, w.outer_end) for w in windows})
     edges = np.array(outer, np.int64)
     wide_cuts = Cuts(sheet, edges[:, 0], edges[:, 1])
@@ -478,8 +464,8 @@ def test_the_time_of_day_does_not_matter(seed: int, shift: int) -> None:
     trace, judged = random_trace(seed), Judged(0, 350_000, (), "whole")
     moved = replace(trace, start=trace.start + shift)
     later = Judged(shift, 350_000 + shift, (), "whole")
-    one = extract(Activity(trace), judged, by_time(judged, 6))
-    two = extract(Activity(moved), later, by_time(later, 6))
+    one = extract(analysis_of(trace, judged), by_time(judged, 6))
+    two = extract(analysis_of(moved, later), by_time(later, 6))
     np.testing.assert_array_equal(one, two)
 
 
@@ -491,6 +477,8 @@ def test_the_order_of_events_in_the_file_does_not_matter(seed: int, random: Rand
     apart = [replace(e, start=3 * e.start + n / 1_000) for n, e in enumerate(distinct)]
     shuffled = random.sample(apart, len(apart))
     judged = Judged(0, 900_000, (), "whole")
-    one = extract(Activity(trace_of(*apart, metadata=metadata)), judged, by_time(judged, 6))
-    two = extract(Activity(trace_of(*shuffled, metadata=metadata)), judged, by_time(judged, 6))
+    one, two = (
+        extract(analysis_of(trace_of(*these, metadata=metadata), judged), by_time(judged, 6))
+        for these in (apart, shuffled)
+    )
     np.testing.assert_allclose(one, two, rtol=1e-6, atol=1e-6)

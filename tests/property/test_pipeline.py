@@ -39,7 +39,7 @@ class AnyFlagger:
         cpu, gpu = self.random.random((2, n)).astype(np.float32)
         return Scores(cpu, gpu)
 
-    def drivers(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
+    def top_features(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
         return [()] * len(matrix)
 
 

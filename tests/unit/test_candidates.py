@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -273,3 +275,74 @@ def test_steps_gain_each_their_own() -> None:
     gains = found.found[0].by_step_ns
     assert len(gains) == 3
     assert min(gains) > 900_000
+
+
+# -- waiting for other ranks -----------------------------------------------------------------------
+
+
+def collectives(*durations: float) -> Trace:
+    """200 us of compute before each collective, all launched far ahead."""
+    at, body = 20.0, []
+    for i, length in enumerate(durations):
+        first, second = 2 * i + 1, 2 * i + 2
+        body += [op("aten::mm", 8 * i, 3), launch(8 * i + 1, 1, corr=first)]
+        body += [kernel("gemm", at, 200, corr=first), launch(8 * i + 5, 1, corr=second)]
+        body += [kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", at + 200, length, second)]
+        at += 200 + length
+    return trace_of(*body)
+
+
+def test_a_collective_that_outlasts_its_like_waits_for_a_late_rank() -> None:
+    found = shares(collectives(100, 100, 100, 700, 700))
+    assert found["comm-straggler"] == pytest.approx(1_200 / 2_700, abs=0.05)
+
+
+def test_collectives_that_all_take_the_same_wait_for_nobody() -> None:
+    found = shares(collectives(700, 700, 700, 700, 700))
+    assert "comm-straggler" not in found
+    assert found["comm-exposed"] == pytest.approx(0.78, abs=0.05)
+
+
+# -- the backward of what is spared ----------------------------------------------------------------
+
+
+def pass_with_casts(*, linked: bool = True) -> tuple[Event, ...]:
+    """A CPU run: a cast and a product, then the backward of both; the cast takes 50 each way."""
+
+    def node(name: str, start: float, dur: float, sequence: int) -> tuple[Event, ...]:
+        engine = f"autograd::engine::evaluate_function: {name}"
+        return (
+            op(engine, start, dur + 2, sequence=sequence),
+            op(name, start + 1, dur, sequence=sequence),
+        )
+
+    return (
+        op("aten::relu", 0, 5, sequence=7 if linked else 3),  # made no node: needs no gradient
+        op("aten::to", 10, 52, sequence=7 if linked else 3),
+        op("aten::_to_copy", 11, 50, sequence=7 if linked else 3),
+        op("aten::mm", 70, 20, sequence=8),
+        *node("MmBackward0", 100, 20, 8),
+        *node("ToCopyBackward0", 130, 50, 7),
+    )
+
+
+def cast_saving(*events: Event) -> int:
+    trace = trace_of(*repeat_numbered(events, 20, 200))
+    return one(trace, "memory-dtype-churn").alone_ns
+
+
+def repeat_numbered(events: tuple[Event, ...], times: int, every: float) -> list[Event]:
+    return [
+        replace(
+            e, start=e.start + every * i, sequence=e.sequence + 10 * i if e.sequence >= 0 else -1
+        )
+        for i in range(times)
+        for e in events
+    ]
+
+
+def test_an_op_that_is_not_run_has_no_backward() -> None:
+    both = cast_saving(*pass_with_casts())
+    assert both == pytest.approx(20 * 106_000, rel=0.15)
+    forward = cast_saving(*pass_with_casts(linked=False))
+    assert forward == pytest.approx(20 * 55_000, rel=0.15)

@@ -22,7 +22,6 @@ from dataset.publish import Row, publish
 from dataset.splits import MAIN, Member, schemes
 from detector import kineto
 from detector.features import COLUMNS
-from detector.judge import dense
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = Label(
@@ -102,19 +101,13 @@ def benchmark(folder: Path, traces: tuple[Trace, ...] = TRACES) -> Path:
     return folder
 
 
-def _rows(name: str, label: Label) -> tuple[list[Any], Any, list[Any]]:
+def _rows(name: str, label: Label) -> tuple[list[Any], Any, list[Any], list[Any]]:
     keys = ("origin", "workload", "device", "pair", "quality", "seed")
     about = {"trace": name, **{key: getattr(label, key) for key in keys}, "pattern": "none"}
     shares = {"cpu": 0, "gpu": 0, "unknown_cpu": 0, "unknown_gpu": 0}
     window = {**about, "start_us": 0, "end_us": 1, **shares}
-    text = {
-        **about,
-        "side": "cpu",
-        "text": "Shares:",
-        "numbers": [0.0] * len(dense.NAMES),
-        "visible": [],
-    }
-    return [window], np.zeros((1, len(COLUMNS)), np.float32), [text]
+    text = {**about, "side": "cpu", "text": "Shares:", "visible": []}
+    return [window], np.zeros((1, len(COLUMNS)), np.float32), [], [text]
 
 
 def changed(

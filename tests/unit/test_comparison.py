@@ -11,22 +11,19 @@ import pytest
 from detector.flagger import Scores
 from detector.lab.baselines.untrained import Constant
 from detector.lab.comparison.figures import all_figures, window_figures
-from detector.lab.comparison.labelled import Labelled
 from detector.lab.comparison.regions import region_figures
 from detector.lab.comparison.resample import Ranking, Resamples
 from detector.lab.comparison.scored import Scored
 from detector.lab.comparison.thresholds import flags, thresholds
 from detector.lab.metrics import auc, average_precision
 from detector.lab.training import matrix
-from detector.patterns import CLASSES
-from tests.windows import CPU, GPU, ROWS, perfect, table
+from tests.windows import ROWS, perfect, table
 
-OTHER = "sync-explicit"  # another pattern of the cpu side
 HALF = {"cpu": 0.5, "gpu": 0.5}
 
 
-def scored_of(frame: pd.DataFrame, scores: Scores, labels: Labelled | None = None) -> Scored:
-    return Scored(frame, scores, flags(scores, HALF), labels)
+def scored_of(frame: pd.DataFrame, scores: Scores) -> Scored:
+    return Scored(frame, scores, flags(scores, HALF))
 
 
 def regions_of(scored: Scored, masked: bool = False) -> dict[str, float]:
@@ -65,8 +62,7 @@ def test_a_perfect_flagger_gets_perfect_figures() -> None:
     frame = table()
     found = regions_of(scored_of(frame, perfect(frame)))
     assert found["labelled"] == found["predicted"] == 6
-    keys = ("recall 0.5", "precision 0.5", "class accuracy", "class macro F1")
-    assert [found[key] for key in keys] == [1, 1, 1, 1]
+    assert (found["recall 0.5"], found["precision 0.5"]) == (1, 1)
     assert (found["alarms per healthy trace"], found["healthy traces"]) == (0, 6)
 
 
@@ -132,41 +128,6 @@ def test_false_alarms_are_counted_in_healthy_traces_only() -> None:
     found = regions_of(alarm_at(frame, [3, ROWS + 2]))  # in the healthy t0, beside t1's fault
     assert found["alarms per healthy trace"] == 0.5
     assert found["precision 0.3"] == pytest.approx(2 / 4)
-
-
-def labels(*rows: tuple[str, float, float, str]) -> Labelled:
-    """Regions (trace, start_us, end_us, pattern) of the cpu side."""
-    frame = pd.DataFrame(rows, columns=["trace", "start_us", "end_us", "pattern"])
-    return Labelled(frame.assign(side="cpu"))
-
-
-@pytest.mark.parametrize(
-    ("regions_there", "accuracy"),
-    [
-        ([("t1", 80.0, 160.0, CPU)], 0.0),
-        ([("t1", 80.0, 160.0, CPU), ("t1", 120.0, 400.0, OTHER)], 1.0),
-        ([("t1", 80.0, 160.0, CPU), ("t1", 121.0, 400.0, OTHER)], 0.0),
-        ([("t1", 80.0, 160.0, CPU), ("t1", 80.0, 160.0, "unknown")], 0.0),
-    ],
-    ids=["alone", "half of it", "less than half", "unknown is no label"],
-)
-def test_any_label_over_half_of_the_shared_span_is_right(
-    regions_there: list[tuple[str, float, float, str]], accuracy: float
-) -> None:
-    frame = table(2)  # t1 is faulty from 80 to 160 µs
-    scores = replace(perfect(frame), classes=perfect(frame.assign(pattern=OTHER)).classes)
-    found = regions_of(scored_of(frame, scores, labels(*regions_there)))
-    assert found["class accuracy"] == accuracy
-
-
-def test_a_place_whose_row_names_the_other_side_is_named_by_its_labels() -> None:
-    frame = table(2).assign(pattern=GPU)
-    scored = scored_of(frame, perfect(table(2)), labels(("t1", 80.0, 160.0, CPU)))
-    (run,) = scored.actual("cpu")
-    assert scored.pattern("cpu", run) == CLASSES.index(CPU)
-    bare = scored_of(frame, perfect(table(2)))
-    assert bare.pattern("cpu", run) is None
-    assert regions_of(bare)["matched"] == 0
 
 
 def test_scores_that_only_tell_traces_apart_are_a_half_within_them() -> None:

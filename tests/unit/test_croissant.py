@@ -50,7 +50,7 @@ def row(name: str, label: Label) -> Row:
     window = {**about, "start_us": 0.5, "end_us": 1, **shares}
     matrix = np.zeros((1, len(COLUMNS)), np.float32)
     file = f"traces/{name}.json.gz"
-    return Row(name, label, file, "0" * 64, "MIT", 1.0, [window], matrix, [])
+    return Row(name, label, file, "0" * 64, "MIT", 1.0, [window], matrix, [], [])
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def test_it_is_valid_and_lists_every_file_and_column(folder: Path, loaded: Any) 
     files = {file.content_url for file in loaded.metadata.file_objects}
     assert files == {str(p.relative_to(folder)) for p in folder.rglob("*.parquet")}
     fields = {r.id: {f.name for f in r.fields} for r in loaded.metadata.record_sets}
-    assert set(fields) == {"groups", "traces", "regions", "windows"}  # there is no evidence
+    assert set(fields) == {"groups", "traces", "regions", "windows"}  # no candidates, no evidence
     for name in ("traces", "regions", "windows"):
         columns = COLUMNS if name == "windows" else ()
         assert fields[name] == {"group", *COLUMN_TYPES[name], *columns}

@@ -7,13 +7,12 @@ import re
 
 import numpy as np
 import pytest
-from detector.cost import WEIGHTS
 
-from detector.activity import Activity
-from detector.features import COLUMNS, FEATURES, VARIANTS, extract, in_words, sets
+from detector.features import COLUMNS, FEATURES, VARIANTS, extract, in_words
 from detector.patterns import PATTERNS
 from detector.trace import Step, Trace
 from detector.window import Judged, by_step, by_time
+from tests.analyses import analysis_of
 from tests.traces import (
     Event,
     annotation,
@@ -32,11 +31,11 @@ def value(name: str, *events: Event, until: float = 100, **rest: object) -> floa
     """A feature of the one window [0, until) us."""
     trace = trace_of(*events, **rest)  # type: ignore[arg-type]
     judged = Judged(0, round(until * 1_000), (), "whole")
-    return float(extract(Activity(trace), judged, by_time(judged, 1))[0, COLUMNS.index(name)])
+    return float(extract(analysis_of(trace, judged), by_time(judged, 1))[0, COLUMNS.index(name)])
 
 
 def columns(trace: Trace, judged: Judged, parts: int) -> dict[str, list[float]]:
-    matrix = extract(Activity(trace), judged, by_step(judged, parts))
+    matrix = extract(analysis_of(trace, judged), by_step(judged, parts))
     return {name: matrix[:, i].round(6).tolist() for i, name in enumerate(COLUMNS)}
 
 
@@ -69,8 +68,8 @@ def test_formulas_are_spelt_from_what_runs() -> None:
     assert formula["busy"] == "covered(busy) / length"
     assert formula["op_rate"] == "log2(1 + count(op) / (length / 1 ms))"
     assert formula["kernel_us_spread"] == "std(log2(us) of kernel)"
-    assert formula["claim_sync_explicit"] == (
-        "weight:sync-explicit * covered(claim:sync-explicit) / length"
+    assert formula["saved_sync_explicit"] == (
+        "saved:sync-explicit * covered(saved:sync-explicit) / length"
     )
 
 
@@ -247,7 +246,7 @@ def test_work_is_counted_where_the_device_does_it() -> None:
         kernel("other", 90, 10),
     )
     judged = Judged(0, 100_000, (), "whole")
-    matrix = extract(Activity(trace), judged, by_time(judged, 2))
+    matrix = extract(analysis_of(trace, judged), by_time(judged, 2))
     assert np.isnan(matrix[0, COLUMNS.index("work_matmul")])
     assert matrix[1, COLUMNS.index("work_matmul")] == pytest.approx(0.75)
     assert matrix[1, COLUMNS.index("work_unlinked")] == pytest.approx(0.25)
@@ -260,74 +259,57 @@ def test_on_a_cpu_run_the_ops_are_the_work() -> None:
     assert value("compute", *events) == pytest.approx(0.3)
 
 
-# -- claims --------------------------------------------------------------------------------------
+# -- savings -------------------------------------------------------------------------------------
 
 
-def test_each_pattern_that_one_trace_can_show_has_its_claim() -> None:
-    claims = [f.name for f in FEATURES if f.name.startswith("claim_")]
+def test_each_pattern_that_one_trace_can_show_has_its_savings() -> None:
+    saved = [f.name for f in FEATURES if f.name.startswith("saved_")]
     shown = [pattern.id for pattern in PATTERNS if pattern.id != "comm-straggler"]
-    assert claims == ["claim_" + pattern.replace("-", "_") for pattern in shown]
-    assert {f"claim:{pattern}" for pattern in shown} <= set(sets.INTERVALS)
-    assert {f"weight:{pattern}" for pattern in shown} <= set(sets.SCALES)
-
-
-def launching() -> list[Event]:
-    """Three kernels, and the device idle while the host launches, runs ops and interprets."""
-    return [
-        launch(0, 4, 1),
-        kernel("k", 10, 10, 1),
-        op("aten::add", 30, 20),
-        launch(35, 14, 2),
-        kernel("k", 80, 10, 2),
-        kernel("k", 99, 1),
-    ]
-
-
-def test_a_claim_counts_by_the_share_of_it_that_comes_back() -> None:
-    idle = 0.79  # of it: 0..10, 20..80 and 90..99
-    found = value("claim_host_launch_bound", *launching())
-    assert found == pytest.approx(WEIGHTS["host-launch-bound"] * idle)
-
-
-def test_a_claim_is_that_of_the_window() -> None:
-    name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
-    wait, work = annotation(name, 0, 100), op("aten::mm", 100, 5)
-    trace = trace_of(kernel("k", 0, 30), wait, work, kernel("k", 100, 100))
-    judged = Judged(0, 200_000, (), "whole")
-    matrix = extract(Activity(trace), judged, by_time(judged, 4))
-    found = matrix[:, COLUMNS.index("claim_input_dataloader_sync")]
-    assert found.tolist() == pytest.approx([0.4, 1, 0, 0])
+    assert saved == ["saved_" + pattern.replace("-", "_") for pattern in shown]
     meaning = {feature.name: feature.meaning for feature in FEATURES}
-    assert meaning["claim_input_dataloader_sync"] == (
-        'what repairing "Data loading blocks training (num_workers=0)" could save here'
+    assert meaning["saved_input_dataloader_sync"] == (
+        'what repairing "Data loading blocks training (num_workers=0)" saves here'
     )
 
 
-def test_claims_that_a_cpu_run_cannot_show_are_not_defined_there() -> None:
-    fill = (annotation("Optimizer.zero_grad#SGD", 0, 20), op("aten::zero_", 2, 10))
-    assert value("claim_memory_zero_grad_fill", *fill) == pytest.approx(0.1)
-    assert value("claim_comm_exposed", *fill) == 0
-    assert math.isnan(value("claim_host_launch_bound", *fill))
-    assert math.isnan(value("claim_infer_kv_cat", *fill))  # recorded without shapes
-    shaped = op("aten::mm", 30, 10, dims="[[64, 129], [129, 256]]")
-    assert value("claim_infer_kv_cat", *fill, shaped) == 0
-    assert value("claim_compute_misaligned_gemm", *fill, shaped) == pytest.approx(0.03)
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
-def test_without_host_events_only_what_the_device_tells_is_defined() -> None:
-    kernels = (kernel("volta_sgemm", 0, 50), kernel("sgemm", 90, 10))
-    assert value("claim_compute_fp32_matmul", *kernels) == pytest.approx(0.67 * 0.6)
-    assert math.isnan(value("claim_compute_unfused_attention", *kernels))
+def waits(*marks: Event) -> tuple[Trace, Judged]:
+    """A CPU run of 200 us that waits for the loader from 50 to 150 us."""
+    events = (op("aten::mm", 0, 50), annotation(LOADER, 50, 100), op("aten::mm", 150, 50))
+    return trace_of(*events, *marks), Judged(0, 200_000, (), "whole")
 
 
-def test_a_mark_that_names_a_pattern_changes_no_claim() -> None:
-    def claims(*events: Event) -> list[float]:
-        trace, judged = trace_of(*events), Judged(0, 100_000, (), "whole")
-        row = extract(Activity(trace), judged, by_time(judged, 1))[0]
-        return [row[i] for i, name in enumerate(COLUMNS) if name.startswith("claim_")]
+def test_savings_lie_where_the_occurrences_do() -> None:
+    trace, judged = waits()
+    analysis = analysis_of(trace, judged)
+    (found,) = (c for c in analysis.candidates.found if c.pattern.id == "input-dataloader-sync")
+    matrix = extract(analysis, by_time(judged, 4))
+    saved = matrix[:, COLUMNS.index("saved_input_dataloader_sync")]
+    assert saved.sum() * 50_000 == pytest.approx(found.best_ns)
+    assert saved == pytest.approx([0, *[found.best_ns / 100_000] * 2, 0])
+    assert 0.5 < saved[1] <= 1
 
-    marks = [annotation(f"@@{pattern.id}", 1 + i, 40) for i, pattern in enumerate(PATTERNS)]
-    np.testing.assert_array_equal(claims(*launching(), *marks), claims(*launching()))
+
+def test_the_ledger_of_a_window_is_that_of_its_time() -> None:
+    trace, judged = waits()
+    matrix = extract(analysis_of(trace, judged), by_time(judged, 4))
+    ledger = [name for name in COLUMNS if name.startswith("ledger_") and "@" not in name]
+    rows = matrix[:, [COLUMNS.index(name) for name in ledger]]
+    assert rows.sum(axis=1) == pytest.approx(np.ones(4))
+    assert rows[1].max() == 1  # nothing but the wait
+    assert rows[:, rows[1].argmax()].tolist() == [0, 1, 1, 0]
+
+
+def test_a_mark_that_names_a_pattern_changes_no_saving() -> None:
+    def saved(*marks: Event) -> list[float]:
+        trace, judged = waits(*marks)
+        row = extract(analysis_of(trace, judged), by_time(judged, 1))[0]
+        return [row[i] for i, name in enumerate(COLUMNS) if name.startswith("saved_")]
+
+    marks = [annotation(f"@@{pattern.id}", 151 + i, 10) for i, pattern in enumerate(PATTERNS)]
+    np.testing.assert_array_equal(saved(*marks), saved())
 
 
 # -- context -------------------------------------------------------------------------------------
@@ -351,20 +333,20 @@ def test_each_feature_comes_in_four_contexts() -> None:
 def test_without_steps_there_is_no_same_place() -> None:
     trace, judged = three_steps()
     whole = Judged(judged.start, judged.end, (), "whole")
-    matrix = extract(Activity(trace), whole, by_time(whole, 6))
+    matrix = extract(analysis_of(trace, whole), by_time(whole, 6))
     assert np.isnan(matrix[:, COLUMNS.index("busy@place")]).all()
 
 
 def test_no_windows_give_an_empty_matrix() -> None:
     trace, judged = three_steps()
-    matrix = extract(Activity(trace), judged, ())
+    matrix = extract(analysis_of(trace, judged), ())
     assert (matrix.shape, matrix.dtype) == ((0, len(COLUMNS)), np.float32)
 
 
 def test_a_window_without_events_is_defined_where_it_can_be() -> None:
     trace = trace_of(kernel("a", 0, 10), op("aten::mm", 0, 10))
     judged = Judged(0, 100_000, (), "whole")
-    last = extract(Activity(trace), judged, by_time(judged, 4))[-1]
+    last = extract(analysis_of(trace, judged), by_time(judged, 4))[-1]
     assert last[COLUMNS.index("busy")] == 0
     assert np.isnan(last[COLUMNS.index("kernel_us")])
     assert not np.isinf(last).any()

@@ -41,8 +41,8 @@ def without(*cats: Cat) -> Trace:
     return trace_of(*(e for e in repeat(BODY, 2, 100) if e.cat not in cats), steps=STEPS)
 
 
-def test_a_full_trace_lacks_only_the_other_ranks() -> None:
-    assert blind_to(FULL) == {"comm-straggler": "needs the traces of several ranks together"}
+def test_a_full_trace_lacks_nothing() -> None:
+    assert blind_to(FULL) == {}
     assert warnings_of(FULL) == ()
 
 
@@ -60,16 +60,16 @@ def test_what_is_missing_blinds_the_patterns_that_need_it(
     trace: Trace, needs: tuple[Need, ...], because: str
 ) -> None:
     found = blind_to(trace)
-    assert set(found) == needing(*needs, "ranks")
-    assert because in next(why for name, why in found.items() if name != "comm-straggler")
+    assert set(found) == needing(*needs)
+    assert because in next(iter(found.values()))
     assert list(found) == [name for name in IDS if name in found]
 
 
 def test_half_the_links_are_enough() -> None:
     half = replace(FULL, coverage=Coverage(kernels_with_launch=0.5))
     less = replace(FULL, coverage=Coverage(kernels_with_launch=0.49))
-    assert set(blind_to(half)) == needing("ranks")
-    assert set(blind_to(less)) == needing("links", "ranks")
+    assert set(blind_to(half)) == set()
+    assert set(blind_to(less)) == needing("links")
 
 
 def test_collectives_of_a_cpu_backend_count() -> None:

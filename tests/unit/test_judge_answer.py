@@ -93,15 +93,15 @@ def test_bad_answers_say_what_is_wrong(text: str, says: str):
 
 def test_claims_the_evidence_does_not_hold_are_struck():
     claims = [
-        {"label": "Device busy", "value": 40.2},  # a percentage for a share
-        {"label": "device busy", "value": 0.9},
+        {"label": "gpu busy", "value": 40.2},  # a percentage for a share
+        {"label": "GPU busy", "value": 0.9},
         {"label": "phase of the moon", "value": 1},
         {"label": 3, "value": 1},
-        {"label": "device busy", "value": True},
+        {"label": "GPU busy", "value": True},
         "not a claim",
     ]
     found = parse(text_of(claims=claims), readback())
-    assert found.named[0].claims == (("device busy", pytest.approx(0.402)),)
+    assert found.named[0].claims == (("GPU busy", pytest.approx(0.402)),)
     assert found.struck == 5
 
 

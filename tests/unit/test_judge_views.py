@@ -9,7 +9,9 @@ import pytest
 
 from detector.evidence import words
 from detector.evidence.views import MOST_TOKENS, VIEWS
+from detector.flagger.confidence import ConstantConfidence
 from detector.flagger.lightgbm import LightGBMFlagger
+from detector.judge import Judge
 from detector.judge.nothing import NoJudge
 from detector.judge.openai import OpenAIJudge
 from detector.pipeline import detect
@@ -29,8 +31,14 @@ def wants(view: str) -> Reply:
     return Reply(json.dumps({"patterns": [], "look": view}))
 
 
-def scan(judge: OpenAIJudge) -> Report:
-    return detect(readback_trace(), windower=ByStep(), flagger=LightGBMFlagger(), judge=judge)
+def scan(judge: Judge) -> Report:
+    return detect(
+        readback_trace(),
+        windower=ByStep(),
+        flagger=LightGBMFlagger(),
+        confidence=ConstantConfidence(0.8, 0.8),
+        judge=judge,
+    )
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -74,7 +82,7 @@ def test_an_unclear_place_is_cut_in_two_and_asked_about_again():
 
     with serving(reply) as chat:
         found = scan(judge_at(chat))
-    own = detect(readback_trace(), windower=ByStep(), flagger=LightGBMFlagger(), judge=NoJudge())
+    own = scan(NoJudge())
     assert [f.pattern for f in found.findings] == [f.pattern for f in own.findings]
     assert found.judging.fallbacks == {}
     assert found.judging.answered == found.judging.places

@@ -54,7 +54,7 @@ class Flags:
             sides[side][i] = self.high
         return Scores(sides["cpu"], sides["gpu"])
 
-    def drivers(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
+    def top_features(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
         return [("idle_op",)] * len(matrix)
 
 

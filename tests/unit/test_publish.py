@@ -15,8 +15,7 @@ from dataset import card
 from dataset.labels import UNKNOWN, Label, LabelRegion
 from dataset.publish import TABLES, Row, publish
 from dataset.splits import MAIN, PARTS, SCHEMES
-from detector.features import COLUMNS
-from detector.judge import dense
+from detector.features import COLUMNS, candidate
 from detector.lab.tables import table
 from detector.patterns import CLASSES, IDS
 from detector.taxonomy import NONE
@@ -42,6 +41,7 @@ LABEL = Label(
     extent="every",
     healthy_step_us=10.0,
 )
+NUMBERS = [0.5] * len(candidate.COLUMNS)
 GOOD = replace(LABEL, quality="good", regions=(), extent="", base="", healthy_step_us=None)
 
 
@@ -66,9 +66,12 @@ def row(name: str, label: Label, count: int = 3) -> Row:
         ],
         matrix,
         [
-            {**about, "side": "cpu", "text": f"Shares: {name}", "visible": [pattern, NONE]}
-            | {"numbers": [0.5] * len(dense.NAMES)}
-        ],
+            {**about, "pattern": "sync-explicit", "savings_us": 12.5, "numbers": NUMBERS}
+            | {"starts_us": [0.5, 2.0], "ends_us": [1.0, 2.5]}
+        ]
+        if label.patterns
+        else [],
+        [{**about, "side": "cpu", "text": f"Shares: {name}", "visible": [pattern, NONE]}],
     )
 
 
@@ -118,6 +121,7 @@ def test_each_table_has_the_parts_that_have_rows(loaded: dict[str, Any]) -> None
     assert sizes == {
         "traces": {"train": 2, "test": 1, "natural": 1},
         "regions": {"train": 2},
+        "candidates": {"train": 1},
         "windows": {"train": 4, "test": 3, "natural": 2},
         "evidence": {"train": 2, "test": 1, "natural": 1},
         "windows-unseen_device": {"train": 3, "test": 3},
@@ -129,7 +133,12 @@ def test_every_table_is_there_by_every_scheme_and_no_row_twice(folder: Path) -> 
     assert set(names) == {
         *TABLES,
         *(f"{table}-{scheme}" for table in TABLES for scheme in SCHEMES[1:]),
-    } - {f"regions-{scheme}" for scheme in SCHEMES[1:] if scheme != "unseen_device"}
+    } - {
+        f"{table}-{scheme}"
+        for table in ("regions", "candidates")
+        for scheme in SCHEMES[1:]
+        if scheme != "unseen_device"
+    }
     files = sorted(p.name for p in (folder / "tables" / "windows").iterdir())
     assert files == [f"{name}.parquet" for name in ("natural-0", "test-0", "train-0", "train-1")]
 
@@ -149,6 +158,7 @@ def test_columns_of_words_are_class_labels_in_the_taxonomy_s_order(loaded: dict[
         if isinstance(feature, datasets.ClassLabel)
     }
     assert names["windows", "pattern"] == names["evidence", "pattern"] == list(CLASSES)
+    assert names["candidates", "pattern"] == list(CLASSES)
     assert names["regions", "pattern"] == [*IDS, UNKNOWN]
     assert {names["traces", scheme] == list(PARTS) for scheme in SCHEMES} == {True}
     assert features["evidence"]["visible"] == datasets.List(
@@ -175,6 +185,10 @@ def test_what_is_read_is_what_was_written(loaded: dict[str, Any]) -> None:
     assert words(loaded["traces"]["test"])["healthy_step_us"] is None
     spans = [words(loaded["regions"]["train"], i) for i in range(2)]
     assert spans == [{"trace": "a/1", **vars(region)} for region in REGIONS]
+    found = words(loaded["candidates"]["train"])
+    assert (found["pattern"], found["savings_us"]) == ("sync-explicit", 12.5)
+    assert (found["starts_us"], found["ends_us"]) == ([0.5, 2.0], [1.0, 2.5])
+    assert found["numbers"] == NUMBERS
     window = words(loaded["windows"]["train"], 2)
     assert (window["start_us"], window["unknown_gpu"], window["pattern"]) == (2, 0.5, IDS[9])
     assert window[COLUMNS[0]] == pytest.approx(2 / 3)

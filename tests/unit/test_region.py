@@ -24,7 +24,7 @@ class Fake:
     def score(self, matrix: Float32) -> Scores:
         raise AssertionError("merging scores nothing")
 
-    def drivers(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
+    def top_features(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
         return [(f"{side} {row[0]:.0f}",) for row in matrix]
 
 
@@ -55,7 +55,7 @@ def test_neighbours_become_one_region() -> None:
     (region,) = regions([0.1, 0.6, 0.9, 0.5, 0.4])
     assert (region.start, region.end, region.windows) == (100, 400, (1, 2, 3))
     assert region.score == pytest.approx(0.9)
-    assert region.drivers == ("cpu 2",)  # of its highest window
+    assert region.top_features == ("cpu 2",)  # of its highest window
     assert region.dur == 300
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 from dataclasses import replace
 from itertools import pairwise
 
@@ -167,8 +168,7 @@ def test_a_range_is_shown_where_it_is_wider_than_a_tenth_of_the_savings(low, hig
 
 def test_the_verdict_says_how_much_the_findings_save_together():
     assert wording.verdict(TYPICAL) == (
-        "2 findings: estimated savings 112 ms of 413 ms (27 %); 1 more unclear; 2 leads; "
-        "32 of 38 patterns checked."
+        "3 findings: estimated savings 112 ms of 413 ms (27 %); 2 leads; 32 of 38 patterns checked."
     )
 
 
@@ -255,7 +255,6 @@ def test_no_line_is_wider_than_the_terminal(width):
 
 
 def test_without_colour_there_is_no_escape_code_and_with_it_the_words_are_the_same():
-    import re
 
     plain = terminal.render(TYPICAL, width=100)
     assert "\x1b" not in plain
@@ -280,16 +279,52 @@ def test_the_terminal_says_what_where_when_and_what_to_change():
         "4 times in ProfilerStep#2–5, 80.0 ms to 412 ms into the trace",
         "/home/user/project/train.py:41 train_step",
         "if step % 100 == 0: log(total.item())",
-        "assumes   nobody needs the value now",
+        "assumes  nobody needs the value now",
         "host waits in aten::item: 82.0 %  (baseline 1.0 %)",
-        "UNCLEAR",
-        "saves    not known",
+        "INFO",
         "Leads, less likely than not",
         "saves 19.8 ms (4.8 %), confidence 0.34, layers.py:95 forward",
         "Not explained by a finding",
         "one rank only: comm-straggler",
     ):
         assert part in text
+
+
+def test_the_verdict_and_a_line_for_each_finding_come_first_on_one_screen():
+    screen = terminal.render(TYPICAL, width=80).splitlines()[:24]
+    for finding in TYPICAL.findings:
+        assert any(BY_ID[finding.pattern].title[:20] in line for line in screen)
+    assert any(line.startswith("Where the analyzed time went") for line in screen)
+
+
+def test_why_and_the_numbers_beside_it_do_not_repeat_each_other():
+    said = "Here: mean wait 82.1 ms; synchronizing calls 12."
+    one = replace(TYPICAL.findings[0], explanation=said)
+    lines = terminal.render(replace(TYPICAL, findings=(one,)), width=100).split("also ")[1]
+    assert "host waits in aten::item: 82.0 %" in lines
+    assert "mean wait" not in lines
+    assert "synchronizing calls" not in lines
+
+
+def test_code_keeps_its_lines_on_a_narrow_terminal():
+    code = "if step % 100 == 0 and some_other_condition_of_this_program(): log(total.item())"
+    one = replace(TYPICAL.findings[0], fix=replace(TYPICAL.findings[0].fix, code=code))
+    assert code in terminal.render(replace(TYPICAL, findings=(one,)), width=60)
+
+
+def test_a_trace_without_a_finding_says_what_bounds_it():
+    text = " ".join(terminal.render(CLEAN, width=100).split())
+    assert "Bound by GPU busy: compute: 56 % of the time" in text
+    assert "would take 44 % less" in text
+    assert wording.bound(TYPICAL) == wording.bound(NOT_ANALYZABLE) == ""
+
+
+def test_several_traces_share_their_folder_in_one_line():
+    rows = [("runs/a/1.json", TYPICAL), ("runs/b/2.json", "no such file")]
+    text = terminal.summary(rows, width=80, colour=False)
+    assert text.startswith("2 traces in runs/\n")
+    assert text.count("runs/") == 1
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_a_trace_without_a_device_says_so_plainly():
@@ -320,12 +355,14 @@ def test_a_trace_that_cannot_be_analyzed_gets_the_reason_and_no_finding(render):
 @pytest.mark.parametrize("render", [terminal, markdown, html_page], ids=lambda m: m.__name__)
 def test_the_parts_of_a_report_come_in_order(render):
     text = render.render(TYPICAL)
+    titles = [BY_ID[f.pattern].title for f in TYPICAL.findings[:2]]
+    if render is terminal:  # they stand in the overview, too
+        titles = [f"1  CRITICAL  {titles[0]}", f"2  MEDIUM  {titles[1]}"]
     # the page says the verdict before anything else
-    first = ["2 findings", "analyzed 413 ms"]
+    first = ["3 findings", "analyzed 413 ms"]
     parts = [
         *(first if render is html_page else first[::-1]),
-        "here the analyzed time went", "GPU idle",
-        BY_ID["sync-scalar-readback"].title, BY_ID["memory-zero-grad-fill"].title,
+        "here the analyzed time went", "GPU idle", *titles,
         "Leads, less likely than not", "Not explained by a finding", "Not checked",
     ]  # fmt: skip
     places = [text.index(part) for part in parts]
@@ -344,7 +381,7 @@ def test_several_traces_end_in_a_line_each():
     assert "4 traces" in text
     assert "Cannot be analyzed" in text
     assert text.splitlines()[1].split("  ")[0] == "trace"
-    assert "estimated savings" in text
+    assert "savings" in text
     assert "112 ms (27 %)" in text
     assert BY_ID["sync-scalar-readback"].title in text
     assert "the file is empty" in text
@@ -366,7 +403,7 @@ def test_sarif_has_what_the_standard_requires():
     run = run_of(TYPICAL)
     driver = run["tool"]["driver"]
     assert driver["name"]
-    assert [r["id"] for r in driver["rules"]] == [*(p.id for p in PATTERNS), "unclear"]
+    assert [r["id"] for r in driver["rules"]] == [p.id for p in PATTERNS]
     for rule in driver["rules"]:
         assert rule["shortDescription"]["text"]
     for result in run["results"]:
@@ -391,10 +428,11 @@ def test_sarif_points_at_source_lines_and_else_at_the_trace():
         "uri": TYPICAL.source.path,
         "index": 0,
     }
+    assert second["locations"][0]["physicalLocation"]["region"] == {"startLine": 1}
 
 
 def test_sarif_levels_follow_the_severity():
-    assert [r["level"] for r in run_of(TYPICAL)["results"]] == ["error", "warning", "none"]
+    assert [r["level"] for r in run_of(TYPICAL)["results"]] == ["error", "warning", "note"]
 
 
 def test_sarif_of_a_trace_that_cannot_be_analyzed_is_no_success():
@@ -421,8 +459,43 @@ def test_sarif_writes_paths_as_addresses(path, uri):
     assert sarif._uri(path) == uri
 
 
-def test_several_traces_are_runs_of_one_log():
-    assert len(json.loads(sarif.render_all([TYPICAL, CLEAN]))["runs"]) == 2
+def test_what_several_traces_show_is_one_result_of_one_run():
+    larger = replace(TYPICAL.findings[0], estimated_savings_us=1e6)
+    other = replace(TYPICAL, findings=(larger,), source=replace(TYPICAL.source, path="b.json"))
+    (run,) = json.loads(sarif.render_all([TYPICAL, other, CLEAN]))["runs"]
+    assert [r["occurrenceCount"] for r in run["results"]] == [2, 1, 1]
+    assert run["results"][0]["properties"]["traces"] == ["b.json", TYPICAL.source.path]
+    assert "In 2 traces." in run["results"][0]["message"]["text"]
+    assert len(run["artifacts"]) == len(run["invocations"]) == 3
+
+
+def test_what_names_a_run_and_a_result_knows_neither_time_nor_path():
+    later = replace(
+        TYPICAL,
+        source=replace(TYPICAL.source, path="tomorrow.json"),
+        findings=tuple(replace(f, start_us=f.start_us + 1e9) for f in TYPICAL.findings),
+    )
+    runs = run_of(TYPICAL), run_of(later)
+    assert runs[0]["automationDetails"] == runs[1]["automationDetails"]
+    prints = [[r["partialFingerprints"] for r in run["results"]] for run in runs]
+    assert prints[0] == prints[1]
+
+
+def test_every_result_has_a_line_and_its_rule_the_patterns_page():
+    run = run_of(TYPICAL)
+    for result in run["results"]:
+        for location in result["locations"]:
+            assert location["physicalLocation"]["region"]["startLine"] >= 1
+    results = {result["ruleId"] for result in run["results"]}
+    for rule in run["tool"]["driver"]["rules"]:
+        whole = BY_ID[rule["id"]].harmless in rule["help"]["markdown"]
+        assert whole == (rule["id"] in results)
+
+
+def test_a_rule_links_its_page_where_the_package_names_an_address(monkeypatch):
+    monkeypatch.setattr(sarif.addresses, "_pages", lambda: "https://docs.example/patterns/")
+    rules = run_of(TYPICAL)["tool"]["driver"]["rules"]
+    assert all(r["helpUri"] == f"https://docs.example/patterns/{r['id']}.md" for r in rules)
 
 
 # --- html --------------------------------------------------------------------------------------
@@ -443,6 +516,23 @@ def test_the_page_shows_windows_findings_and_settings():
         "<title>ProfilerStep#3: 103 ms</title>",
     ):
         assert part in html
+
+
+def test_the_bar_of_a_step_is_its_time_by_group_of_the_ledger():
+    rows = (
+        replace(row("compute", "busy", 0.5), by_step_us=(50.0, 60.0)),
+        replace(row("python", "host", 0.3), by_step_us=(30.0, 20.0)),
+        replace(row("call", "host", 0.2), by_step_us=(20.0, 20.0)),
+    )
+    steps = (StepInfo("a", 0.0, 100.0), StepInfo("b", 100.0, 200.0))
+    source = replace(TYPICAL.source, steps=steps)
+    lines = html_overview.steps(replace(TYPICAL, source=source, ledger=rows))
+    bars = [
+        (kind, float(tall))
+        for line in lines
+        for kind, tall in re.findall(r'class="(g-\w+)".*? height="([\d.]+)"', line)
+    ]
+    assert bars == [("g-busy", 50.0), ("g-host", 50.0), ("g-busy", 60.0), ("g-host", 40.0)]
 
 
 def test_a_page_of_a_trace_without_a_gpu_speaks_of_none():
@@ -532,8 +622,12 @@ def test_findings_without_an_excerpt_have_no_timeline():
 
 
 def test_the_index_links_each_trace_and_names_their_folder_once():
-    rows = [("runs/x/a.json", TYPICAL, "a"), ("runs/x/b.json", CLEAN, "b"),
-            ("runs/x/c.json", "the file is empty", ""), ("runs/x/d.json", NOT_ANALYZABLE, "d")]  # fmt: skip
+    rows = [
+        ("runs/x/a.json", TYPICAL, "a"),
+        ("runs/x/b.json", CLEAN, "b"),
+        ("runs/x/c.json", "the file is empty", ""),
+        ("runs/x/d.json", NOT_ANALYZABLE, "d"),
+    ]
     html = index_page.render(rows)
     assert html.count("runs/x/") == 1
     for part in (

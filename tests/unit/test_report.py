@@ -23,6 +23,7 @@ from detector.report import (
     LedgerPlace,
     LedgerRow,
     NotChecked,
+    ProgramOp,
     Report,
     SourceInfo,
     SourceLine,
@@ -32,32 +33,42 @@ from detector.report import (
     WindowScore,
     from_json,
     occurrences,
-    reaches,
     to_json,
 )
+from detector.shown import TopEvent
 from scripts import report_format
+from tests.sample_reports import EXCERPT
 
 # The contract's names and nesting, in their order.
 LEDGER = {
     "cause": {}, "label": {}, "group": {}, "us": {}, "share": {},
-    "where": {"function": {}, "file": {}, "line": {}, "us": {}},
+    "where": {"function": {}, "file": {}, "line": {}, "us": {}}, "by_step_us": {},
 }  # fmt: skip
 FINDING_NAMES = {
     "id": {}, "pattern": {}, "side": {}, "start_us": {}, "end_us": {}, "steps": {},
     "score": {}, "confidence": {}, "severity": {}, "kind": {}, "estimated_savings_us": {},
-    "savings_range_us": {}, "share": {}, "assumes": {}, "occurrences": {}, "evidence": {},
-    "explanation": {}, "claims": {"label": {}, "value": {}}, "judged_by": {},
-    "fix": {"summary": {}, "code": {}, "where": {"file": {}, "line": {}, "function": {}}},
+    "savings_range_us": {}, "by_step_us": {}, "share": {}, "assumes": {}, "occurrences": {},
+    "evidence": {}, "explanation": {}, "claims": {"label": {}, "value": {}}, "judged_by": {},
+    "fix": {"summary": {}, "code": {}, "where": {"file": {}, "line": {}, "function": {}},
+            "module": {}},
     "candidates": {"pattern": {}, "probability": {}},
+    "excerpt": {"start_us": {}, "end_us": {}, "place_us": {}, "events": {}, "hidden": {},
+                "names": {}, "spans_us": {},
+                "tracks": {"label": {}, "is_device": {}, "start_us": {}, "dur_us": {},
+                           "busy_us": {}, "depth": {}, "name": {}, "count": {},
+                           "at_fault": {}}},
+    "ranks": {},
 }  # fmt: skip
+TOP = {"name": {}, "count": {}, "us": {}, "gpu_us": {}, "shapes": {}}
 CONTRACT = {
     "schema": {}, "analyzable": {}, "why_not": {}, "record_instead": {},
-    "tool": dict.fromkeys(
-        ("version", "flagger", "confidence", "judge", "taxonomy", "config"), {}
-    ),
+    "tool": {
+        "version": {}, "flagger": {}, "confidence": {}, "judge": {}, "taxonomy": {}, "config": {}
+    },
     "source": {
         "path": {}, "sha256": {}, "bytes": {}, "events": {}, "kernels": {}, "devices": {},
         "rank": {}, "span_us": {}, "steps": {"name": {}, "start_us": {}, "end_us": {}},
+        "program": {"name": {}, "shapes": {}, "calls": {}},
         "coverage": {"read_fraction": {}, "repaired": {}, "dropped": {},
                      "kernels_with_launch": {}, "kernels_with_op": {}},
     },
@@ -65,6 +76,8 @@ CONTRACT = {
                 "exposed_comm": {}, "gpu_idle": {}, "estimated_savings_us": {}},
     "ledger": LEDGER,
     "unexplained": LEDGER,
+    "top_kernels": TOP,
+    "top_ops": TOP,
     "windows": {"start_us": {}, "end_us": {}, "step": {}, "score": {}, "cpu_score": {},
                 "gpu_score": {}},
     "findings": FINDING_NAMES,
@@ -75,8 +88,9 @@ CONTRACT = {
         "rounds": {"start_us": {}, "end_us": {}, "round": {}, "view": {}, "outcome": {},
                    "cached": {}, "input_tokens": {}, "output_tokens": {}, "seconds": {}},
     },
-    "not_checked": {"pattern": {}, "because": {}},
+    "not_checked": {"pattern": {}, "because": {}, "setting": {}},
     "warnings": {},
+    "job": {},
 }  # fmt: skip
 
 FINDING = Finding(
@@ -88,13 +102,20 @@ FINDING = Finding(
     fix=Fix("keep it on the device", "x", (SourceLine("train.py", 3, "step"),)),
     candidates=(Candidate("sync-scalar-readback", 0.9),),
     claims=(Claim("device busy", 0.4),),
+    excerpt=EXCERPT,
 )
 CAUSE = LedgerRow("loader", "host: data loader", "host", 1.0, 1.0, (LedgerPlace("f", "a.py", 1),))
 FULL = Report(
-    source=SourceInfo("a.json", steps=(StepInfo("ProfilerStep#2", 0.0, 1.0),)),
+    source=SourceInfo(
+        "a.json",
+        steps=(StepInfo("ProfilerStep#2", 0.0, 1.0),),
+        program=(ProgramOp("aten::mm", "[[2, 2], [2, 2]]", 1.0),),
+    ),
     ledger=(CAUSE,),
     unexplained=(CAUSE,),
     leads=(FINDING,),
+    top_kernels=(TopEvent("k", 1, 2.0),),
+    top_ops=(TopEvent("aten::mm", 1, 2.0, 3.0, "[[2, 2]]"),),
     windows=(WindowScore(0.0, 1.0, 0, 0.5),),
     findings=(FINDING,),
     judging=Judging("m", rounds=(JudgeRound(0.0, 1.0, 1),)),
@@ -114,6 +135,15 @@ def _names(value: object) -> object:
 def test_the_field_names_and_their_order_are_those_of_the_contract():
     written = json.loads(to_json(FULL))
     assert json.dumps(_names(written)) == json.dumps(CONTRACT)
+
+
+def test_a_list_of_numbers_takes_one_line_and_no_text_is_touched():
+    """A track of an excerpt has hundreds of numbers in each of its columns."""
+    odd = "[\n  1,\n  2\n]"
+    report = replace(FULL, warnings=(odd,), findings=(replace(FINDING, explanation=odd),))
+    text = to_json(report)
+    assert '"start_us": [-20.0, 100.0, 940.0]' in text
+    assert from_json(text) == report
 
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -220,21 +250,10 @@ def test_a_field_of_a_later_version_is_ignored():
     assert from_json('{"schema": 2, "colour": "blue"}') == Report()
 
 
-def test_a_finding_reaches_its_own_level_and_those_below():
-    report = Report(findings=(replace(FINDING, severity="medium"),))
-    assert [reaches(report, level) for level in LEVELS] == [True, True, True, False, False]
-    assert not reaches(Report(), "info")
-
-
 def test_occurrences_are_those_listed_or_the_span():
     listed = [{"start_us": 1, "end_us": 2.0}, {"start_us": "x"}, 7]
     assert occurrences(replace(FINDING, evidence={"occurrences": listed})) == ((1.0, 2.0),)
     assert occurrences(FINDING) == ((10.0, 20.0),)
-
-
-def test_a_report_that_cannot_be_analyzed_reaches_no_level():
-    lead = replace(FINDING, severity="critical")
-    assert not reaches(Report(analyzable=False, why_not="too short", leads=(lead,)), "info")
 
 
 def test_the_document_of_the_format_is_current():

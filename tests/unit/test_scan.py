@@ -14,7 +14,7 @@ from types import ModuleType
 
 import pytest
 
-from detector import scan
+from detector import scan, scanning
 from detector.errors import TraceError
 from detector.kineto import Limits
 from detector.report import from_json
@@ -34,7 +34,9 @@ def pipeline(monkeypatch):
         result[0], source=replace(result[0].source, path=trace.source.path)
     )
     monkeypatch.setitem(sys.modules, "detector.pipeline", fake)
-    monkeypatch.setattr(scan, "_stages", lambda _: scan.Stages({}, Limits(), {}))
+    stages = scanning.Stages({}, Limits(), {})
+    monkeypatch.setattr(scanning, "stages_of", lambda _: stages)
+    monkeypatch.setattr(scanning, "_stages", lambda *_: stages)
     return result
 
 
@@ -72,10 +74,10 @@ def test_fail_on_turns_a_finding_into_exit_code_one(trace, level, code):
     assert scan.main([trace, *(["--fail-on", level] if level else [])]) == code
 
 
-def test_fail_on_says_nothing_about_what_is_less_severe_or_unclear(trace, pipeline):
-    pipeline[0] = replace(TYPICAL, findings=TYPICAL.findings[1:])  # medium, and unclear
+def test_fail_on_says_nothing_about_what_is_less_severe(trace, pipeline):
+    pipeline[0] = replace(TYPICAL, findings=TYPICAL.findings[1:])  # medium, and info
     assert scan.main([trace, "--fail-on", "high"]) == 0
-    pipeline[0] = replace(TYPICAL, findings=TYPICAL.findings[2:])  # unclear alone
+    pipeline[0] = replace(TYPICAL, findings=())  # leads alone
     assert scan.main([trace, "--fail-on", "info"]) == 0
 
 
@@ -182,12 +184,17 @@ def test_one_unreadable_trace_among_several_does_not_stop_the_rest(folder, capsy
     code = scan.main(["a.json", "b.json", "gone.json", "c.json", "--out", "out"])
     out, err = capsys.readouterr()
     assert code == 2
-    assert sorted(line.split(":")[1].strip() for line in err.splitlines()) == [
-        "b.json",
-        "gone.json",
-    ]
+    *failed, wrote = err.splitlines()
+    assert sorted(line.split(":")[1].strip() for line in failed) == ["b.json", "gone.json"]
+    assert wrote.startswith("wrote out")
     assert "4 traces" in out
-    assert sorted(p.name for p in Path("out").iterdir()) == ["a", "c", "index.html", "summary.json"]
+    assert sorted(p.name for p in Path("out").iterdir()) == [
+        "a",
+        "c",
+        "index.html",
+        "report.sarif",
+        "summary.json",
+    ]
     rows = {row["trace"]: row for row in json.loads(Path("out/summary.json").read_text())}
     assert rows["a.json"]["top_finding"] == "sync-scalar-readback"
     assert rows["a.json"]["estimated_savings_us"] == TYPICAL.summary.estimated_savings_us
@@ -208,12 +215,8 @@ def test_traces_of_one_name_get_folders_of_their_own(folder):
         (folder / d).mkdir()
         (folder / d / "rank.pt.trace.json").write_bytes(TRACE)
     assert scan.main(["x", "y", "--out", "out"]) == 0
-    assert sorted(p.name for p in Path("out").iterdir()) == [
-        "index.html",
-        "rank",
-        "rank-2",
-        "summary.json",
-    ]
+    names = ["index.html", "rank", "rank-2", "report.sarif", "summary.json"]
+    assert sorted(p.name for p in Path("out").iterdir()) == names
     # what --out wrote is not taken for a trace of the user's
     assert scan.main(["out"]) == 2
 
@@ -279,7 +282,7 @@ def test_colour_is_only_for_terminals_that_want_it(monkeypatch):
 
 
 def test_a_terminal_without_utf8_gets_plain_letters():
-    code = "import sys; from detector import output; output._emit('1 µs … █', False)"
+    code = "import sys; from detector import output; output.emit('1 µs … █', False)"
     env = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT)}
     assert run("-c", code, env=env).stdout == "1 us ... #"
 
@@ -292,7 +295,7 @@ def test_no_finding_is_said_in_words(trace, pipeline, capsys):
 
 def test_addresses_in_the_report_hold_no_password():
     secret = {"judge": {"base_url": "http://me:secret@host/v1", "n": 1}}
-    assert scan._without_secrets(secret) == {"judge": {"base_url": "http://***@host/v1", "n": 1}}
+    assert scanning.without_secrets(secret) == {"judge": {"base_url": "http://***@host/v1", "n": 1}}
 
 
 # Two steps in which the device waits for the host.
@@ -325,16 +328,18 @@ STEPS = json.dumps(
 
 def test_the_real_stages_scan_a_trace_in_a_process_of_their_own(folder):
     (folder / "a.json").write_text(STEPS)
-    words = ["a.json", "judge=none", "flagger=rules", "--format", "json", "--out", "out"]
+    models = ["judge=none", "flagger=rules", "confidence=constant"]
+    words = ["a.json", *models, "--format", "json", "--out", "out"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = run("-W", "error", "-m", "detector.scan", *words, env=env)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    assert done.stderr.startswith("wrote out: report.html")
     report = from_json(done.stdout)
     assert report.source.kernels == 4
     assert [s.name for s in report.source.steps][-1] == "ProfilerStep#3"
     assert report.tool.config["judge"] == {"_target_": "detector.judge.nothing.NoJudge"}
     assert report == from_json(Path("out/report.json").read_text())
-    again = run("-m", "detector.scan", "out/annotated.json.gz", *words[1:5], env=env)
+    again = run("-m", "detector.scan", "out/annotated.json.gz", *words[1:6], env=env)
     assert from_json(again.stdout).summary == report.summary
 
 

@@ -14,10 +14,9 @@ from dataset import labels as label_files
 from dataset.labels import Label, LabelRegion
 from detector.features import COLUMNS
 from detector.flagger import Scores
-from detector.lab.comparison.labelled import Labelled
 from detector.lab.comparison.scored import Scored
 from detector.lab.comparison.thresholds import flags
-from detector.patterns import CLASSES
+from detector.lab.scoring import Problem, Truth
 from detector.taxonomy import NONE
 from detector.window import judge_time
 from scripts.scanned import Case
@@ -53,24 +52,23 @@ def scored_of(cpu: list[float], *, faulty: bool) -> Scored:
         }
     )
     features = pd.DataFrame(np.zeros((10, len(COLUMNS)), np.float32), columns=list(COLUMNS))
-    classes = np.zeros((10, len(CLASSES)), np.float32)
-    classes[:, CLASSES.index(OTHER)] = 1
-    scores = Scores(np.array(cpu, np.float32), np.zeros(10, np.float32), classes)
+    features["saved_sync_explicit"] = 0.2
+    scores = Scores(np.array(cpu, np.float32), np.zeros(10, np.float32))
     return Scored(pd.concat([frame, features], axis=1), scores, flags(scores, LIMITS))
 
 
-KEYS = ("trace", "start_us", "end_us", "pattern", "side")
-LABELS = Labelled(pd.DataFrame([("t", 20.0, 50.0, GC, "cpu")], columns=list(KEYS)))
+FAULT = Problem(GC, "cpu", ((20.0, 50.0),), 10.0)
+TRUTHS = {"t": Truth("t", "recorded", "w", "", 100.0, False, (FAULT,))}
 
 
 def test_a_miss_is_a_label_none_of_whose_windows_reaches_the_threshold() -> None:
     cpu = [0.9, 0.0, 0.1, 0.4, 0.2, 0.9, 0.0, 0.0, 0.0, 0.0]
-    (found,) = misses("test", scored_of(cpu, faulty=True), LIMITS, LABELS)
+    (found,) = misses("test", scored_of(cpu, faulty=True), LIMITS, TRUTHS)
     assert (found.kind, found.pattern, found.row, found.start_us) == ("miss", GC, 3, 30)
     assert found.share == pytest.approx(0.3)
     assert found.weight == pytest.approx((1 - 0.4 / 0.5) * 0.3)
     cpu[4] = 0.6
-    assert not list(misses("test", scored_of(cpu, faulty=True), LIMITS, LABELS))
+    assert not list(misses("test", scored_of(cpu, faulty=True), LIMITS, TRUTHS))
 
 
 def test_an_alarm_is_a_told_region_of_a_healthy_trace() -> None:
@@ -122,22 +120,22 @@ def test_a_picture_shows_the_step_and_its_neighbours() -> None:
     assert span_of(replace(error(), start_us=310.0, end_us=320.0), judged) == (200, 500)
 
 
-def test_an_error_is_drawn_and_costed(tmp_path: Path) -> None:
+def test_an_error_is_drawn_with_what_the_core_saves(tmp_path: Path) -> None:
     host = {"ph": "X", "pid": 1, "tid": 1}
     loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
     events = [
-        host | {"cat": "cpu_op", "name": "aten::mm", "ts": 0, "dur": 20},
-        host | {"cat": "user_annotation", "name": loader, "ts": 20, "dur": 30},
-        host | {"cat": "cpu_op", "name": "aten::mm", "ts": 50, "dur": 50},
+        host | {"cat": "cpu_op", "name": "aten::mm", "ts": 0, "dur": 20_000},
+        host | {"cat": "user_annotation", "name": loader, "ts": 20_000, "dur": 30_000},
+        host | {"cat": "cpu_op", "name": "aten::mm", "ts": 50_000, "dur": 50_000},
     ]
     file = tmp_path / "t.json"
     file.write_text(json.dumps({"traceEvents": events}))
-    regions = (LabelRegion(20, 50, LOADING, "cpu"),)
-    label = Label("recorded", "p", "w", "cpu", "torch 2", 0, 100.0, "bad", regions)
+    regions = (LabelRegion(20_000, 50_000, LOADING, "cpu"),)
+    label = Label("recorded", "p", "w", "cpu", "torch 2", 0, 100_000.0, "bad", regions)
     label_files.write(label, label_files.label_path(file))
     scored = scored_of([0.1] * 10, faulty=True)
     shown = show(error(pattern=LOADING), scored, Case("t", file), tmp_path, 1)
     assert shown.picture == "01-miss-input-dataloader-sync.png"
     assert 2_000 < (tmp_path / shown.picture).stat().st_size < 60_000
-    assert shown.claim == pytest.approx(0.3)
+    assert 0.2 < shown.saved <= 0.3
     assert "| 1 | test | miss | input-dataloader-sync (cpu) | " in markdown([shown])

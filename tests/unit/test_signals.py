@@ -223,3 +223,143 @@ def rounds(*sizes: int) -> list[Event]:
 )
 def test_a_second_round_repeats_every_size(sizes: tuple[int, ...], extra: int) -> None:
     assert len(found("extra-round", *rounds(*sizes))) == extra
+
+
+# -- stretches of the interpreter ------------------------------------------------------------------
+
+
+def array_work(start: float, back: str = "aten::lift_fresh") -> tuple[Event, ...]:
+    """A tensor leaves torch as an array, and 600 us later a tensor is made."""
+    return (
+        op("aten::resolve_conj", start, 2),
+        op("aten::resolve_neg", start + 3, 2),
+        op("aten::empty", start + 605, 2),
+        op(back, start + 620, 2),
+    )
+
+
+def ops_after(start: float, count: int = 30) -> tuple[Event, ...]:
+    return tuple(op("aten::mm", start + 10 * i, 8) for i in range(count))
+
+
+def test_work_on_an_array_that_becomes_a_tensor_is_preparation() -> None:
+    events = (*ops_after(0), *array_work(310), *ops_after(940))
+    assert found("array-gap", *events) == ["aten::empty"]
+    assert found("preparation", *events) == ["aten::empty"]
+    assert found("python-gap", *events) == []
+
+
+def test_an_array_that_goes_to_a_log_is_not() -> None:
+    events = (*ops_after(0), *array_work(310, back="aten::mul"), *ops_after(940))
+    assert found("array-gap", *events) == []
+    assert found("python-gap", *events) == ["aten::empty"]
+
+
+def test_time_in_torchs_own_annotation_is_not_the_programs_python() -> None:
+    def stretch(name: str) -> tuple[Event, ...]:
+        return (*ops_after(0), annotation(name, 305, 700), *ops_after(1_000))
+
+    assert found("python-gap", *stretch("Optimizer.step#SGD.step")) == []
+    assert found("python-gap", *stretch("ProfilerStep#3")) == ["aten::mm"]
+    assert found("python-gap", *stretch("write metrics")) == ["aten::mm"]
+
+
+def steps_apart(*between: float) -> tuple[Event, ...]:
+    """A CPU run's steps of 60 ops, with so much nothing between one and the next."""
+    events: list[Event] = []
+    at = 0.0
+    for i, gap in enumerate((*between, 0)):
+        events += [annotation(f"ProfilerStep#{i}", at, 600), *ops_after(at + 1, 59)]
+        at += 600 + gap
+    return tuple(events)
+
+
+def in_steps(name: str, *events: Event) -> int:
+    marks = [e for e in events if e.name.startswith("ProfilerStep")]
+    steps = [(mark.start, mark.start + mark.dur) for mark in marks]
+    return len(found(name, *events, steps=steps))
+
+
+def test_a_pause_between_two_steps_is_one_where_the_others_follow_at_once() -> None:
+    assert in_steps("pause", *steps_apart(100, 3_000, 100, 100, 100)) == 1
+    assert in_steps("pause", *steps_apart(*[3_000] * 5)) == 0  # what the program does each time
+    assert in_steps("pause", *steps_apart(100, 3_000)) == 0  # too few to tell
+
+
+def test_a_wait_for_other_ranks_is_neither_pause_nor_python() -> None:
+    calm = (*ops_after(0, 60), *ops_after(4_000, 60))
+    run = annotation("gloo:all_reduce", 500, 3_400, thread=2)
+    assert found("pause", *calm) == ["aten::mm"]
+    assert found("pause", *calm, run) == []
+    assert found("python-gap", *calm, run) == []
+
+
+# -- loops -----------------------------------------------------------------------------------------
+
+
+def one_round(start: float) -> tuple[Event, ...]:
+    """Three rows are used in three ways."""
+    names = "select mul select add select copy_ mul"
+    return tuple(op(f"aten::{name}", start + 3 * i, 2) for i, name in enumerate(names.split()))
+
+
+def test_a_round_of_a_loop_may_use_several_rows() -> None:
+    rounds = [event for i in range(12) for event in one_round(25 * i)]
+    assert len(found("row-loop", *rounds)) == 36
+
+
+def test_rows_that_are_used_differently_each_time_are_no_loop() -> None:
+    events: list[Event] = []
+    for i in range(40):
+        events += [op("aten::select", 40 * i, 2)]
+        events += [op("aten::mul", 40 * i + 3 + 3 * k, 2) for k in range(1 + (i * i + i // 3) % 7)]
+    assert found("row-loop", *events) == []
+
+
+def driver(*names: str) -> tuple[Event, ...]:
+    """These driver calls in a trace without marked steps, in which each kernel runs once."""
+    calls = [call(name, 100 * i, 50) for i, name in enumerate(names)]
+    work = [
+        event
+        for i in range(10)
+        for event in (
+            launch(5_000 + 60 * i, 5, corr=i + 1),
+            kernel(f"gemm{i}", 5_010 + 60 * i, 50, corr=i + 1),
+        )
+    ]
+    return (*calls, *work)
+
+
+def test_memory_that_comes_and_goes_is_churn_where_no_step_is_marked() -> None:
+    assert len(found("allocation", *driver(*["cudaFree", "cudaMalloc"] * 4))) == 8
+    assert found("allocation", *driver("cudaFree", *["cudaMalloc"] * 9)) == []  # first use
+
+
+def test_a_steady_step_that_gives_memory_back_does_not_keep_it() -> None:
+    step = (annotation("ProfilerStep#7", 0, 10_000), *driver(*["cudaFree"] * 5))
+    few = (annotation("ProfilerStep#7", 0, 10_000), *driver("cudaFree"))
+    assert len(found("allocation", *step, steps=[(0, 10_000)])) == 5
+    assert found("allocation", *few, steps=[(0, 10_000)]) == []
+
+
+# -- copies ----------------------------------------------------------------------------------------
+
+
+def made_and_moved(size: int, took: float) -> tuple[Event, ...]:
+    """A factory op, then a copy to the device of so many bytes."""
+    return (
+        op("aten::ones", 0, took),
+        op("aten::to", took + 10, 40),
+        call("cudaMemcpyAsync", took + 15, 5, corr=1),
+        memcpy("Memcpy HtoD (Pageable -> Device)", took + 25, 20, size, corr=1),
+    )
+
+
+def test_a_tensor_that_a_factory_made_is_moved() -> None:
+    assert len(found("factory-copy", *made_and_moved(1_000_000, 100))) == 1
+
+
+def test_no_factory_writes_that_much_so_fast() -> None:
+    events = made_and_moved(40_000_000, 5)
+    assert found("factory-copy", *events) == []
+    assert len(found("pageable-copy", *events)) == 1

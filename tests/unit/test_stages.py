@@ -23,7 +23,7 @@ from detector.judge.embedded import EmbeddedJudge
 from detector.judge.nothing import NoJudge
 from detector.kineto import read
 from detector.pipeline import Settings, detect
-from detector.region import MOST_DRIVEN
+from detector.region import MOST_EXPLAINED
 from detector.render import overlay
 from detector.render.formats import FORMATS, View
 from detector.report import Report, from_json, to_json
@@ -107,9 +107,9 @@ class EveryWindow(LightGBMFlagger):
         self.threshold = {"cpu": 0.0, "gpu": 0.0}
         self.asked = 0
 
-    def drivers(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
+    def top_features(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
         self.asked = max(self.asked, len(matrix))
-        return super().drivers(matrix, side)
+        return super().top_features(matrix, side)
 
 
 class ReadsAll(NoJudge):
@@ -128,7 +128,7 @@ class OneSide:
         ones = np.ones(len(matrix), np.float32)
         return Scores(ones, ones)
 
-    def drivers(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
+    def top_features(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
         return [("idle_python",)] * len(matrix)
 
 
@@ -297,9 +297,9 @@ def test_a_third_of_a_real_traces_kernels_has_no_launch_and_counts(flagger: Ever
 
 def test_of_many_regions_the_weightiest_are_told_their_drivers(flagger: EveryWindow) -> None:
     flagger.asked = 0
-    report = scan(file_of(steps(MOST_DRIVEN + 50)), flagger, ReadsAll())
+    report = scan(file_of(steps(MOST_EXPLAINED + 50)), flagger, ReadsAll())
     assert len(report.windows) == 8 * len(report.source.steps)
-    assert flagger.asked == MOST_DRIVEN
+    assert flagger.asked == MOST_EXPLAINED
 
 
 def test_a_fault_of_every_one_of_ten_thousand_steps_is_one_finding() -> None:

@@ -52,16 +52,16 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_sweep_ranks_its_trials_without_the_test_part(data: Path, tmp_path: Path) -> None:
-    space = {"leaves": [3, 4], "features": ["all", "claims"]}
+    space = {"leaves": [3, 4], "features": ["all", "savings"]}
     lines = SweepExperiment(TINY, space, trials=0).evaluate(data, tmp_path)
     found = json.loads((tmp_path / "sweep.json").read_text())
     assert len(found) == 5  # as it is, and every combination
     assert len(lines) == len(found) + 2
     means = [row["mean"] for row in found]
     assert means == sorted(means, reverse=True)
-    # the features that tell the labels are no claims
+    # the features that tell the labels are no savings
     worst = [row["plan"].get("features") for row in found[-2:]]
-    assert worst == ["claims", "claims"]
+    assert worst == ["savings", "savings"]
     assert found[0]["validation"]["cpu"]["value"] > 0.9
     for row in found:
         sides = [row["folds"][side]["value"] for side in ("cpu", "gpu")]
@@ -91,7 +91,7 @@ def test_a_trial_s_settings_reach_training_and_the_rest_lightgbm() -> None:
 
 def test_groups_of_features_leave_out_what_they_say() -> None:
     assert all(GROUPS.values())
-    assert set(GROUPS["claims"]) | set(GROUPS["no claims"]) == set(COLUMNS)
+    assert set(GROUPS["savings"]) | set(GROUPS["no savings"]) == set(COLUMNS)
     assert not any(c.endswith("@rel") for c in GROUPS["no rel"])
     assert len(GROUPS["own"]) == len(FEATURES)
     sizes = [f.name for f in FEATURES if f.unit != "share"]

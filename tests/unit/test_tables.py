@@ -19,8 +19,7 @@ from dataset.faults import FAULTS as RECORDED
 from dataset.labels import UNKNOWN, Label, LabelError, LabelRegion, Origin, labelled
 from dataset.simulate import TooFaint, simulate, workloads_for
 from dataset.tables import PER_PATTERN, UNSUSPICIOUS, Tables, tables
-from detector.features import COLUMNS
-from detector.judge import dense
+from detector.features import COLUMNS, candidate
 from detector.patterns import CLASSES, PATTERNS
 from detector.region import Region
 from detector.taxonomy import NONE
@@ -166,7 +165,7 @@ def test_rows_carry_the_label_s_own_words(tmp_path: Path) -> None:
     row = found.windows[0]
     assert set(row) == {*ABOUT, "start_us", "end_us", *LABELS}
     assert [row[key] for key in ABOUT] == ["set/a", "recorded", "work", "cpu", "pair-a", "good", 3]
-    assert set(found.evidence[0]) == {*ABOUT, "pattern", "side", "text", "numbers", "visible"}
+    assert set(found.evidence[0]) == {*ABOUT, "pattern", "side", "text", "visible"}
 
 
 # -- evidence --------------------------------------------------------------------------------------
@@ -216,10 +215,44 @@ def test_evidence_rows_are_the_labelled_places_and_healthy_ones(
 def test_numbers_and_visible_classes_fit_the_judge(tmp_path: Path) -> None:
     label = bad((1_000, 1_250, "host-gc-pause", "cpu"))
     for row in tables(hand_trace(tmp_path), label, "a").evidence:
-        assert len(row["numbers"]) == len(dense.NAMES)  # type: ignore[arg-type]
-        assert np.isfinite(row["numbers"]).all()  # type: ignore[call-overload]
         assert row["pattern"] in row["visible"]  # type: ignore[operator]
         assert set(row["visible"]) <= set(CLASSES)  # type: ignore[call-overload]
+
+
+# -- candidates ------------------------------------------------------------------------------------
+
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+def waiting_trace(folder: Path, name: str = "a") -> Path:
+    """The same four steps; the third waits for the loader in its first half."""
+    path = hand_trace(folder, name=name)
+    content = json.loads(gzip.decompress(path.read_bytes()))
+    work = next(e for e in content["traceEvents"] if e["ts"] == 2 * STEP and e["cat"] == "cpu_op")
+    wait = {**work, "cat": "user_annotation", "name": LOADER, "dur": STEP / 2}
+    work["ts"], work["dur"] = work["ts"] + STEP / 2, STEP / 2 - 1
+    content["traceEvents"].append(wait)
+    path.write_bytes(gzip.compress(json.dumps(content).encode()))
+    return path
+
+
+def test_candidates_are_rows_with_their_places_savings_and_numbers(tmp_path: Path) -> None:
+    found = tables(waiting_trace(tmp_path), HEALTHY, "set/a").candidates
+    (row,) = (row for row in found if row["pattern"] == "input-dataloader-sync")
+    assert set(row) == {*ABOUT, "pattern", "savings_us", "starts_us", "ends_us", "numbers"}
+    assert row["savings_us"] == pytest.approx(STEP / 2, rel=0.1)
+    assert (row["starts_us"], row["ends_us"]) == ([2 * STEP], [2.5 * STEP])
+    numbers = dict(zip(candidate.COLUMNS, row["numbers"], strict=True))  # type: ignore[arg-type]
+    assert numbers["share"] == pytest.approx(row["savings_us"] / (STEPS * STEP), rel=1e-5)  # type: ignore[operator]
+
+
+def test_the_label_changes_no_candidate(tmp_path: Path) -> None:
+    label = replace(bad((2_000, 2_500, "input-dataloader-sync", "cpu")), workload="quagga")
+    one = tables(waiting_trace(tmp_path), HEALTHY, "a").candidates
+    two = tables(waiting_trace(tmp_path, "quagga"), label, "a").candidates
+    learnt = ("pattern", "savings_us", "starts_us", "ends_us")
+    assert [[r[k] for k in learnt] for r in one] == [[r[k] for k in learnt] for r in two]
+    np.testing.assert_array_equal([r["numbers"] for r in one], [r["numbers"] for r in two])
 
 
 # -- leaks -----------------------------------------------------------------------------------------
@@ -247,7 +280,7 @@ def test_only_the_trace_decides_what_a_model_learns_from(tmp_path: Path) -> None
     assert np.array_equal(one.matrix, two.matrix, equal_nan=True)
     assert np.array_equal(one.matrix, clean.matrix, equal_nan=True)
     assert one.matrix.shape[1] == len(COLUMNS)
-    learnt = ("text", "numbers", "visible", "side")
+    learnt = ("text", "visible", "side")
     assert [[r[k] for k in learnt] for r in one.evidence] == [
         [r[k] for k in learnt] for r in two.evidence
     ]

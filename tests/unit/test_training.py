@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from detector.features.claims import CLAIMED
 
-from detector.errors import ConfigError, DetectorError
+from detector.errors import DetectorError
 from detector.features import COLUMNS, FEATURES
-from detector.flagger import calibration, training
-from detector.flagger.lightgbm import HEADS, LightGBMFlagger
-from detector.judge import dense
-from detector.lab.experiments import FlaggerExperiment, JudgeExperiment, table
+from detector.features.savings import SAVED
+from detector.flagger import calibration
+from detector.flagger.lightgbm import SIDES, LightGBMFlagger
+from detector.lab import training
+from detector.lab.experiments import FlaggerExperiment
 from detector.lab.importance import importance
 from detector.lab.metrics import auc
-from detector.lab.tables import clusters
+from detector.lab.tables import clusters, table
 from detector.lab.training import (
     Training,
     fit,
@@ -33,12 +33,11 @@ from detector.lab.training import (
     target,
     weights,
 )
-from detector.patterns import CLASSES
 from detector.taxonomy import NONE
 
-pytest.importorskip("torch", reason="training needs the train extra")
+pytest.importorskip("lightgbm", reason="training needs the train extra")
 
-TINY = Training(rounds=5, class_rounds=2, parameters={"num_threads": 1})
+TINY = Training(rounds=5, parameters={"num_threads": 1})
 PATTERN = {"cpu": "host-gc-pause", "gpu": "memory-dtype-churn"}
 
 
@@ -89,14 +88,11 @@ def frame() -> pd.DataFrame:
 # -- what is learnt --------------------------------------------------------------------------------
 
 
-def test_targets_are_the_covered_share_by_side_and_the_pattern() -> None:
-    rows = pd.DataFrame(
-        {"cpu": [0, 0.05, 0.1, 1], "gpu": [1, 0, 0, 0.2], "pattern": [NONE, *CLASSES[:3]]}
-    )
+def test_targets_are_the_covered_share_by_side() -> None:
+    rows = pd.DataFrame({"cpu": [0, 0.05, 0.1, 1], "gpu": [1, 0, 0, 0.2]})
     assert target(rows, "cpu", Training()).tolist() == [0, 0, 1, 1]
     assert target(rows, "gpu", Training()).tolist() == [1, 0, 0, 1]
     assert target(rows, "cpu", Training(inside=0.5)).tolist() == [0, 0, 0, 1]
-    assert [CLASSES[i] for i in target(rows, "classes", Training())] == [NONE, *CLASSES[:3]]
 
 
 def test_what_nobody_knows_teaches_nothing() -> None:
@@ -111,7 +107,6 @@ def test_what_nobody_knows_teaches_nothing() -> None:
     )
     assert training.is_known(rows, "cpu").tolist() == [True, False, True, True, False]
     assert training.is_known(rows, "gpu").tolist() == [True, True, True, False, True]
-    assert training.is_known(rows, "classes").tolist() == [False, False, True, False, False]
 
 
 def test_every_trace_weighs_the_same_and_edges_little() -> None:
@@ -132,13 +127,11 @@ def test_every_trace_weighs_the_same_and_edges_little() -> None:
 
 
 def test_it_learns_the_planted_features(frame: pd.DataFrame) -> None:
-    models = fit(frame, replace(TINY, rounds=30, class_rounds=20))
+    models = fit(frame, replace(TINY, rounds=30))
     fresh = windows(THREE, seed=1)
     for side in ("cpu", "gpu"):
         score = models.raw(side, models.seen(matrix(fresh)))
         assert auc((fresh[side] > 0).to_numpy(), score) > 0.95
-    named = models.classes(models.seen(matrix(fresh)), np.ones(len(fresh), np.bool_))
-    assert named.shape == (len(fresh), len(CLASSES))
 
 
 # -- determinism -----------------------------------------------------------------------------------
@@ -414,33 +407,10 @@ def test_variants_of_a_feature_are_shuffled_together() -> None:
 # -- the flagger's experiment ----------------------------------------------------------------------
 
 
-def evidence(workloads: Mapping[str, str], pairs: int = 4) -> pd.DataFrame:
-    """A table of evidence: a faulty and a healthy place in each of some pairs."""
-    random = np.random.default_rng(0)
-    rows = []
-    for workload, origin in workloads.items():
-        for pair in range(pairs):
-            for pattern in (PATTERN["cpu"], NONE):
-                rows.append(
-                    {
-                        "trace": f"{workload}/{pair}{pattern == NONE}",
-                        "origin": origin,
-                        "workload": workload,
-                        "pair": f"{workload}-{pair}",
-                        "pattern": pattern,
-                        "text": "Shares:\n" + f"device busy: {99 if pattern == NONE else 10}%",
-                        "numbers": random.normal(size=len(dense.NAMES)),
-                        "visible": [PATTERN["cpu"], NONE],
-                    }
-                )
-    return pd.DataFrame(rows)
-
-
 @pytest.fixture(scope="module")
 def data(frame: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     written(folder, "windows", frame)
-    written(folder, "evidence", evidence(THREE))
     (folder / "manifest.json").write_text("{}")
     return folder
 
@@ -462,16 +432,11 @@ def test_a_trained_flagger_loads_and_scores_as_it_was_fitted(
     heads = fit(frame, TINY)
     seen = heads.seen(rows)
     assert flagger.card["columns"] == list(heads.columns)
-    assert set(CLAIMED) <= set(heads.columns)
-    assert TINY.columns <= len(heads.columns) <= TINY.columns + len(CLAIMED)
+    assert set(SAVED) <= set(heads.columns)
+    assert TINY.columns <= len(heads.columns) <= TINY.columns + len(SAVED)
     curve = calibration.checked(flagger.card["calibration"]["cpu"])
     told = calibration.apply(curve, heads.raw("cpu", seen))
     assert scores.cpu == pytest.approx(told, rel=1e-6)
-    hot = scores.cpu >= flagger.threshold["cpu"]
-    hot |= scores.gpu >= flagger.threshold["gpu"]
-    assert scores.classes == pytest.approx(heads.classes(seen, hot), abs=1e-6)
-    assert scores.classes.sum(axis=1) == pytest.approx(np.ones(7))
-    assert (scores.classes[~hot, CLASSES.index(NONE)] == 1).all()
     assert flagger.card["traces_by_origin"] == {"recorded": 8, "simulated": 4}
     assert set(flagger.threshold) == {"cpu", "gpu"}
     for side in ("cpu", "gpu"):
@@ -484,7 +449,7 @@ def test_a_trained_flagger_loads_and_scores_as_it_was_fitted(
 def test_training_twice_writes_the_same_files(data: Path, tmp_path: Path) -> None:
     for name in ("one", "two"):
         FlaggerExperiment(TINY).train(data, tmp_path / name)
-    for name in [*(f"{head}.txt" for head in HEADS), "card.json"]:
+    for name in [*(f"{head}.txt" for head in SIDES), "card.json"]:
         one, two = (tmp_path / n / "flagger" / name for n in ("one", "two"))
         assert one.read_bytes() == two.read_bytes()
 
@@ -527,11 +492,10 @@ def test_a_figure_that_is_not_defined_is_null_in_the_file(tmp_path: Path) -> Non
     assert {row["auc_lost"] for row in told["gpu"]} == {None}
 
 
-@pytest.mark.parametrize("name", ["windows", "evidence"])
-def test_an_unfinished_build_is_refused_in_one_line(data: Path, tmp_path: Path, name: str) -> None:
+def test_an_unfinished_build_is_refused_in_one_line(data: Path, tmp_path: Path) -> None:
     shutil.copytree(data / "tables", tmp_path / "tables")
     with pytest.raises(DetectorError, match="no finished benchmark") as caught:
-        table(tmp_path, name)
+        table(tmp_path, "windows")
     assert "\n" not in str(caught.value)
 
 
@@ -547,93 +511,7 @@ def test_what_was_labelled_by_hand_is_in_no_table_to_train_on(
         table(tmp_path / "data", "windows", ["validation"])
 
 
-# -- the judge's experiment ------------------------------------------------------------------------
-
-JUDGE: dict[str, Any] = {
-    "vocabulary": 256,
-    "width": 16,
-    "layers": 1,
-    "heads": 2,
-    "inner": 16,
-    "numbers": 16,
-    "epochs": 1,
-    "validation": 0.25,
-}
-
-
-@pytest.fixture
-def learnt(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The examples that the judge is trained with."""
-    from detector.judge import training as judge
-
-    seen: list[Any] = []
-    real = judge.train_embedded
-
-    def spy(examples: Any, *rest: Any) -> Any:
-        seen.extend(examples)
-        return real(examples, *rest)
-
-    monkeypatch.setattr(judge, "train_embedded", spy)
-    return seen
-
-
-def test_recorded_evidence_is_repeated_and_stays_in_its_pair(
-    data: Path, tmp_path: Path, learnt: list[Any]
-) -> None:
-    JudgeExperiment(JUDGE, recorded_repeats=3).train(data, tmp_path)
-    rows = pd.read_parquet(data / "tables" / "evidence" / "train.parquet")
-    wanted = {
-        pair: len(mine) * (3 if mine["origin"].iloc[0] == "recorded" else 1)
-        for pair, mine in rows.groupby("pair")
-    }
-    assert pd.Series([e.group for e in learnt]).value_counts().to_dict() == wanted
-
-
-def test_pairs_never_stand_on_both_sides_of_the_validation_split() -> None:
-    from detector.judge import training as judge
-
-    groups = [f"pair-{i % 9}" for i in range(60)]
-    examples = [
-        judge.Example("Shares:", np.full(len(dense.NAMES), int(g[5:]), np.float32), NONE, g)
-        for g in groups
-    ]
-    for seed in range(10):
-        train, held = judge._split(examples, judge.Settings(validation=0.3), seed)
-        left, right = (set(part.numbers[:, 0].tolist()) for part in (train, held))
-        assert len(right) == 3
-        assert left | right == set(range(9))
-        assert not left & right
-
-
-@pytest.mark.parametrize(
-    ("out", "kept"), [(("a",), {"b", "far"}), (("a", "far"), {"b"})], ids=["recorded", "simulated"]
-)
-def test_the_judge_never_learns_what_it_is_measured_on(
-    data: Path, tmp_path: Path, learnt: list[Any], out: tuple[str, ...], kept: set[str]
-) -> None:
-    lines = JudgeExperiment(JUDGE, held_out=out).evaluate(data, tmp_path)
-    assert {e.group.split("-")[0] for e in learnt} == kept
-    found = json.loads((tmp_path / "embedded_judge.json").read_text())
-    assert len(lines) == len(found) + 1
-    for name, figure in found.items():
-        assert 0 <= figure["low"] <= figure["value"] <= figure["high"] <= 1, name
-
-
-def test_a_workload_that_nobody_recorded_cannot_be_measured(data: Path, tmp_path: Path) -> None:
-    with pytest.raises(DetectorError, match="no recorded evidence of far"):
-        JudgeExperiment(JUDGE, held_out=("far",)).evaluate(data, tmp_path)
-
-
-def test_an_unknown_setting_of_the_judge_is_named(data: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^experiment\.settings: .*'widht'"):
-        JudgeExperiment({**JUDGE, "widht": 3}).train(data, tmp_path)
-
-
-def test_the_judge_s_training_is_deterministic(data: Path, tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        JudgeExperiment(JUDGE, seed=2).train(data, tmp_path / name)
-    for name in ("embedded_judge.safetensors", "embedded_judge.json"):
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+# -- what belongs together ------------------------------------------------------------------------
 
 
 def test_what_is_made_of_one_base_is_drawn_as_one() -> None:

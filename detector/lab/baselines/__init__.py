@@ -42,8 +42,7 @@ _LEARNING: Final[Space] = {"epochs": Range(4, 24), "rate": Range(3e-4, 5e-3, log
 # for a whole trace. Untrained: nothing is read but the window's own features.
 _WHERE: Final[dict[str, tuple[str, str, Space]]] = {
     "constant": ("untrained", "fit_constant", {}),
-    "largest claim": ("untrained", "fit_largest_claim", {}),
-    "claims only": ("untrained", "fit_claims_only", {}),
+    "largest saving": ("untrained", "fit_largest_saving", {}),
     "rules": ("untrained", "fit_rules", {}),
     "isolation forest": (
         "unsupervised",

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from detector.flagger import Float32, Scores
 from detector.lab.baselines.scale import Scale
-from detector.lab.baselines.untrained import named_by_claims
 from detector.lab.training import INSIDE, SIDES, is_known, matrix
 
 if TYPE_CHECKING:
@@ -98,8 +97,8 @@ class NetFlagger:
         """See ``Flagger``."""
         logits = self._net(torch.from_numpy(np.ascontiguousarray(self._scale(matrix))))
         both = torch.sigmoid(logits).numpy().astype(np.float32)
-        return Scores(both[:, 0], both[:, 1], named_by_claims(matrix))
+        return Scores(both[:, 0], both[:, 1])
 
-    def drivers(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
+    def top_features(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
         """Not asked for."""
         return [()] * len(matrix)

@@ -1,6 +1,6 @@
 """Without labels: a window is suspicious where it is unlike what was trained on.
 
-One score serves both sides, and patterns are named by their claims.
+One score serves both sides.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import numpy as np
 
 from detector.flagger import Flagger, Float32, Scores
 from detector.lab.baselines.scale import Scale, rank_of
-from detector.lab.baselines.untrained import named_by_claims
 from detector.lab.training import matrix
 
 if TYPE_CHECKING:
@@ -40,9 +39,9 @@ class Strangeness:
     def score(self, matrix: Float32) -> Scores:
         """See ``Flagger``."""
         score = rank_of(self._known, self._measure(self._scale(matrix)))
-        return Scores(score, score, named_by_claims(matrix))
+        return Scores(score, score)
 
-    def drivers(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
+    def top_features(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
         """Not asked for."""
         return [()] * len(matrix)
 

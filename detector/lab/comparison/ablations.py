@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from detector.features import COLUMNS, VARIANTS, claims
+from detector.features import COLUMNS, VARIANTS, savings
 from detector.features.sets import THEMES
 from detector.lab.comparison.benchmark import GROUPS, Benchmark, Bools
 from detector.lab.comparison.contenders import Trees, scores_of
@@ -58,7 +58,7 @@ def plans() -> dict[str, Ablation]:
         found[f"without {name}"] = Ablation([c for c in COLUMNS if c not in set(mine)])
     for name, mine in _by_theme().items():
         found[f"without {name}"] = Ablation([c for c in COLUMNS if c not in set(mine)])
-    found["only claims features"] = Ablation(_by_theme()["claims features"])
+    found["only savings features"] = Ablation(_by_theme()["savings features"])
     found[INJECTED] = Ablation(without="injected")
     found["without recorded traces"] = Ablation(without="recorded")
     found["without simulated traces"] = Ablation(without="simulated")
@@ -78,17 +78,10 @@ def measure(
         train, test = windows[rows], windows[fold.test]
         if not all(0 < (train[side] >= INSIDE).sum() < len(train) for side in SIDES):
             return {}
-        trees = Trees(train, settings, plan.columns, SIDES)
-        parts.append(Part(test, scores_of(trees, test), {}))
-    return dict(_by_group(together_without_flags(parts, benchmark), benchmark))
-
-
-def together_without_flags(parts: Sequence[Part], benchmark: Benchmark) -> Scored:
-    """The folds as one table; nothing is flagged."""
-    nothing = [
-        Part(p.frame, p.scores, {s: np.zeros(len(p.frame), np.bool_) for s in SIDES}) for p in parts
-    ]
-    return together(nothing, benchmark)
+        trees = Trees(train, settings, plan.columns)
+        nothing = {side: np.zeros(len(test), np.bool_) for side in SIDES}
+        parts.append(Part(test, scores_of(trees, test), nothing))
+    return dict(_by_group(together(parts), benchmark))
 
 
 def _by_group(scored: Scored, benchmark: Benchmark) -> Iterator[tuple[str, Estimate]]:
@@ -115,7 +108,8 @@ def _by_scale() -> dict[str, list[str]]:
 
 def _by_theme() -> dict[str, list[str]]:
     """Columns by what their feature looks at."""
-    theme = {f.name: t.__name__.rpartition(".")[2] for t in (*THEMES, claims) for f in t.FEATURES}
+    themes = (*THEMES, savings)  # the ledger's columns are among the savings
+    theme = {f.name: t.__name__.rpartition(".")[2] for t in themes for f in t.FEATURES}
     found: dict[str, list[str]] = {}
     for column in COLUMNS:
         found.setdefault(f"{theme[_parts(column)[0]]} features", []).append(column)

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from detector.errors import DetectorError
-from detector.lab.comparison.labelled import Labelled
 from detector.lab.scoring.truth import EVERYTHING
 from detector.lab.tables import table
 
@@ -53,14 +52,11 @@ ABOUT: Final = (
 @dataclass(frozen=True, eq=False)
 class Benchmark:
     """``windows`` by trace and time, with ``cluster`` (the base where there is one, else the
-    workload) and ``healthy`` of their trace; ``parts``: by scheme and trace its part; ``files``: by
-    trace, inside ``data``."""
+    workload) and ``healthy`` of their trace; ``parts``: by scheme and trace its part."""
 
     data: Path
     windows: pd.DataFrame
     parts: dict[str, dict[str, str]]
-    files: dict[str, str]
-    labels: Labelled | None
 
     def part(self, name: str, scheme: str = "split") -> Bools:
         """Which windows lie in a part of a scheme."""
@@ -83,12 +79,11 @@ class Benchmark:
 def read(data: Path, same: Mapping[str, str] | None = None) -> Benchmark:
     """``same``: see ``program``. Raises DetectorError where a table or a column is missing."""
     traces = table(data, "traces", EVERYTHING)
-    if missing := [name for name in (*ABOUT, "file") if name not in traces]:
+    if missing := [name for name in ABOUT if name not in traces]:
         raise DetectorError(f"{data}: its traces have no {', '.join(missing)}: build it anew")
     windows, parts = windows_of(data, traces)
     windows["workload"] = [program(name, same or {}) for name in windows["workload"]]
-    files = dict(zip(traces["trace"], traces["file"], strict=True))
-    return Benchmark(data, windows, parts, files, labels_of(data))
+    return Benchmark(data, windows, parts)
 
 
 def program(workload: str, same: Mapping[str, str]) -> str:
@@ -107,11 +102,3 @@ def windows_of(
     windows = windows.sort_values(["trace", "start_us"], kind="stable").reset_index(drop=True)
     schemes = [c for c in traces.columns if c == "split" or c.startswith("unseen_")]
     return windows, {s: dict(zip(traces["trace"], traces[s], strict=True)) for s in schemes}
-
-
-def labels_of(data: Path) -> Labelled | None:
-    """All labels of the benchmark; None where it has no table of them."""
-    try:
-        return Labelled(table(data, "regions", EVERYTHING))
-    except DetectorError:
-        return None

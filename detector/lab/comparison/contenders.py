@@ -10,17 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from detector.features import COLUMNS
-from detector.flagger import Flagger, Float32, Scores
-from detector.flagger.lightgbm import HEADS
-from detector.lab.baselines import NAMES, Choice, Range, Space, baseline, space
-from detector.lab.training import SIDES, Training, fit, matrix
-from detector.patterns import CLASSES
+from detector.flagger import Flagger, Float32, Scores, calibration
+from detector.lab import training
+from detector.lab.baselines import NAMES, Range, Space, baseline, space
+from detector.lab.training import SIDES, Training, fit, fit_folds, held_out, matrix
 
 if TYPE_CHECKING:
     import pandas as pd
 
 OURS: Final = "LightGBM"
-TODAY: Final = "LightGBM, settings of today"
+SHIPS: Final = "LightGBM, as it ships"
 ROWS: Final = (*NAMES, OURS)
 # What is tuned of our own: fields of Training, the rest LightGBM's parameters.
 SPACE: Final[Space] = {
@@ -34,36 +33,31 @@ SPACE: Final[Space] = {
     "min_data_in_leaf": Range(5, 200, log=True),
     "lambda_l2": Range(0.1, 30.0, log=True),
 }
-BY_TRACE: Final = ("claims only", "convolution")  # these look at more than the window
+BY_TRACE: Final = ("convolution",)  # looks at more than the window
 Settings = Mapping[str, Any]
 
 
 class Trees:
     """LightGBM's heads, as trained here, behind the flagger's contract.
 
-    ``columns``: the features that it may see; ``heads``: those to train, without the classes' head
-    all classes are equally likely.
+    ``columns``: the features that it may see.
     """
 
     name = OURS
 
     def __init__(
-        self,
-        frame: pd.DataFrame,
-        settings: Training,
-        columns: Sequence[str] = COLUMNS,
-        heads: Sequence[str] = HEADS,
-    ):
-        self.threshold = dict.fromkeys(SIDES, 0.0)  # each window is asked for its class
-        self._heads = fit(frame, settings, heads, columns)
+        self, frame: pd.DataFrame, settings: Training, columns: Sequence[str] = COLUMNS
+    ) -> None:
+        self.threshold = dict.fromkeys(SIDES, 0.5)
+        self._heads = fit(frame, settings, SIDES, columns)
 
     def score(self, matrix: Any) -> Scores:
         """See ``Flagger``."""
         seen = self._heads.seen(matrix)
         cpu, gpu = (self._heads.raw(side, seen).astype(np.float32) for side in SIDES)
-        return Scores(cpu, gpu, self._heads.classes(seen, np.ones(len(seen), np.bool_)))
+        return Scores(cpu, gpu)
 
-    def drivers(self, matrix: Any, side: str) -> list[tuple[str, ...]]:
+    def top_features(self, matrix: Any, side: str) -> list[tuple[str, ...]]:
         """Not asked for here."""
         return [()] * len(matrix)
 
@@ -75,6 +69,27 @@ class Trees:
         return whole
 
 
+class Shipped(Trees):
+    """The same, calibrated and with thresholds by programs held out, as what ships is trained."""
+
+    name = SHIPS
+
+    def __init__(self, frame: pd.DataFrame, settings: Training) -> None:
+        super().__init__(frame, settings)
+        raw = held_out(frame, fit_folds(frame, settings))
+        self._curves = training.curves(raw, settings)
+        self.threshold = training.thresholds(training.calibrated(raw, self._curves), settings)
+
+    def score(self, matrix: Any) -> Scores:
+        """See ``Flagger``."""
+        raw = super().score(matrix)
+        cpu, gpu = (
+            calibration.apply(self._curves[side], values).astype(np.float32)
+            for side, values in (("cpu", raw.cpu), ("gpu", raw.gpu))
+        )
+        return Scores(cpu, gpu)
+
+
 @dataclass(frozen=True)
 class Contenders:
     """``training``: our own settings where nothing is tuned; ``chosen``: by name, what was."""
@@ -82,16 +97,16 @@ class Contenders:
     training: Training = field(default_factory=Training)
     chosen: Mapping[str, Settings] = field(default_factory=dict)
 
-    def fit(self, name: str, frame: pd.DataFrame, heads: Sequence[str] = HEADS) -> Flagger:
-        """Train one of ``ROWS`` as chosen."""
-        return self.fit_with(name, frame, self.chosen.get(name, {}), heads)
+    def fit(self, name: str, frame: pd.DataFrame) -> Flagger:
+        """Train one of ``ROWS`` as chosen, or ``SHIPS``."""
+        return self.fit_with(name, frame, self.chosen.get(name, {}))
 
-    def fit_with(
-        self, name: str, frame: pd.DataFrame, settings: Settings, heads: Sequence[str] = HEADS
-    ) -> Flagger:
+    def fit_with(self, name: str, frame: pd.DataFrame, settings: Settings) -> Flagger:
         """Train with settings of a space. Raises KeyError for a name that is none of ``ROWS``."""
+        if name == SHIPS:
+            return Shipped(frame, self.training)
         if name == OURS:
-            return Trees(frame, training_of(settings, self.training), heads=heads)
+            return Trees(frame, training_of(settings, self.training))
         return baseline(name)(frame, self.training.seed, **settings)
 
 
@@ -122,8 +137,4 @@ def joined(parts: Sequence[Scores]) -> Scores:
     def all_of(of: Callable[[Scores], Float32]) -> npt.NDArray[np.float32]:
         return np.concatenate([of(p) for p in parts])
 
-    classes = all_of(lambda p: p.classes).reshape(-1, len(CLASSES))
-    return Scores(all_of(lambda p: p.cpu), all_of(lambda p: p.gpu), classes)
-
-
-__all__ = ["OURS", "ROWS", "TODAY", "Choice", "Contenders", "Trees", "scores_of", "space_of"]
+    return Scores(all_of(lambda p: p.cpu), all_of(lambda p: p.gpu))

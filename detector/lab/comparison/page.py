@@ -13,12 +13,14 @@ import numpy as np
 from detector.errors import DetectorError
 from detector.lab.comparison import details, looks, plots
 from detector.lab.comparison.benchmark import BY_HAND, CPU, DEVICE
-from detector.lab.comparison.contenders import OURS, TODAY
+from detector.lab.comparison.contenders import SHIPS
+from detector.lab.comparison.findings import BOTH, CONSTANT, CORE, PRODUCT
 from detector.lab.comparison.markdown import interval, number, table
-from detector.lab.comparison.scans import CLAIMS, PRODUCT
 
 LOOKS: Final = "results/looks.md"
-EARLIER: Final = "product-before.json"  # in results/
+EARLIER: Final = "product-*.json"  # in results/
+SAVING: Final = "largest saving"  # the untrained row that the flagger has to beat
+SHOWN: Final = (DEVICE, CPU, BY_HAND)
 WORST: Final = 6  # patterns that are named least ...
 OFTEN: Final = 5  # ... of those with so many faults
 Found = Mapping[str, Any]
@@ -28,9 +30,10 @@ def write(results: Found, out: Path) -> list[str]:
     """All pages and plots; returns the lines of the first."""
     folder = out / "results"
     folder.mkdir(parents=True, exist_ok=True)
-    results = _with_before(results, folder / EARLIER)
+    results = _with_earlier(results, sorted(folder.glob(EARLIER)))
     plots.findings(results["findings"], folder / "strangers.png")
-    plots.reliability(results["findings"], folder / "reliability.png")
+    shown = {name: rows for name, rows in results["findings"].items() if name in SHOWN}
+    plots.reliability(shown, PRODUCT, folder / "reliability.png")
     for name, text in details.pages(results).items():
         (folder / name).write_text(text, "utf-8")
     text = render(results, looks.count(out / LOOKS))
@@ -38,18 +41,19 @@ def write(results: Found, out: Path) -> list[str]:
     return text.splitlines()
 
 
-def _with_before(results: Found, file: Path) -> Found:
-    """The same with a row of an earlier product, where its figures were kept in ``file``: those of
-    its own run, with the same command on the same data."""
-    if not file.is_file():
-        return results
-    earlier = kept(file)
-    row = f"{PRODUCT} before ({earlier['commit'][:7]})"
-    joined = {
-        group: {**rows, row: earlier["findings"][group]} if group in earlier["findings"] else rows
-        for group, rows in results["findings"].items()
-    }
-    return {**results, "findings": joined}
+def _with_earlier(results: Found, files: list[Path]) -> Found:
+    """The same with a row for each earlier product whose figures were kept: those of its own run,
+    oldest first."""
+    groups = results["findings"]
+    for earlier in sorted(map(kept, files), key=lambda one: str(one["date"])):
+        row = f"product before ({earlier['commit'][:7]})"
+        groups = {
+            group: {**rows, row: earlier["findings"][group]}
+            if group in earlier["findings"]
+            else rows
+            for group, rows in groups.items()
+        }
+    return {**results, "findings": groups}
 
 
 def log_look(about: Found, out: Path) -> int:
@@ -61,9 +65,10 @@ def log_look(about: Found, out: Path) -> int:
 
 def render(results: Found, looked: int) -> str:
     """The first page."""
-    parts = ["# Results", *_head(results), *_findings(results), *_windows(results)]
-    parts += [*_fails(results), *_how(results, looked)]
-    return "\n\n".join(parts) + "\n"
+    parts = ["# Results", *_head(results), *_findings(results["findings"])]
+    parts += [*_stated(results["findings"]), *_windows(results["windows"].get(DEVICE, {}))]
+    parts += [*_flagger(results["windows"]), *_fails(results["findings"].get(DEVICE, {}))]
+    return "\n\n".join([*parts, *_how(results, looked)]) + "\n"
 
 
 def _head(results: Found) -> Iterator[str]:
@@ -73,38 +78,54 @@ def _head(results: Found) -> Iterator[str]:
     yield (
         f"{about['date']} UTC, commit {about['commit']}: `{about['command']}`. {count} traces. "
         f"Every real trace is scored once, by models that never saw its program ({programs} "
-        f"programs, left out in {len(results['folds'])} groups, with everything made from them). "
-        "95 % intervals by bootstrap over bases and workloads. Faults are labelled with what they "
-        "cost; of a real base nobody knows what else is wrong."
+        f"programs, left out in {len(results['folds'])} groups by the flaggers, in "
+        f"{results['settings']['confidence_folds']} by the confidence, with everything made from "
+        "them). 95 % intervals by bootstrap over bases and workloads. Faults are labelled with "
+        "what they cost; of a real base nobody knows what else is wrong."
     )
 
 
-def _findings(results: Found) -> Iterator[str]:
+# -- findings --------------------------------------------------------------------------------------
+
+
+def _findings(groups: Found) -> Iterator[str]:
     yield "## Findings: what a user with an unknown trace sees"
     yield (
         "Right: the pattern, the place (IoU ≥ 0.3, or half of the label) and the savings (within "
         "2×) of the label. Precision and recall: findings and problems of 5 % and more. Masked: "
         "findings where nobody knows what is wrong are left out. Named, new: injected faults "
-        "beside their untouched base. ECE: of the stated confidence."
+        "beside their untouched base. ECE: of the stated confidence. All rows choose among the "
+        f"same candidates. *{CORE}*: every one; *{PRODUCT}*: the product, those of 0.5 and more; "
+        "a flagger's row: those in whose places it flags a window of their side, as sure as its "
+        f"highest score there; *{BOTH}*: those that both keep."
     )
-    for group in (DEVICE, CPU):
-        if group in results["findings"]:
+    for group in SHOWN:
+        if group in groups:
             yield f"**{group[0].upper()}{group[1:]}**"
-            yield _finding_table(results["findings"][group])
+            if group == BY_HAND:
+                yield (
+                    "A development set: costs and patterns were defined by it. The confidence "
+                    "learns from the hand labels of *other* programs, and is held out by program; "
+                    "the flaggers learn from none."
+                )
+            yield _finding_table(groups[group])
     yield "![precision and recall with intervals](results/strangers.png)"
 
 
 def _finding_table(rows: Found) -> str:
     paired = any(of["paired"] for of in rows.values())
-    heads = ["", "precision", "unmasked", f"{PRODUCT} − this", "recall", "wrong / healthy trace"]
-    heads += ["ECE", "named", "new", "within 2×"] if paired else ["ECE"]
+    heads = ["", "findings", "precision", "unmasked", "product − this", "recall"]
+    heads += ["wrong / healthy trace", "of ≥ 0.9", "right", "ECE"]
+    heads += ["named", "new", "within 2×"] if paired else []
     lines = []
     for name, of in rows.items():
         figures = of["masked"]["figures"]
         margin = (of["product minus this"].get("masked") or {}).get("precision")
-        cells = [interval(figures["precision"]), interval(of["unmasked"]["figures"]["precision"])]
-        cells += [interval(margin), interval(figures["recall"])]
-        cells += [number(figures["wrong_per_healthy"]["value"]), number(figures["ece"]["value"])]
+        cells = [of["masked"]["findings"], interval(figures["precision"])]
+        cells += [interval(of["unmasked"]["figures"]["precision"]), interval(margin)]
+        cells += [interval(figures["recall"]), number(figures["wrong_per_healthy"]["value"])]
+        cells += [_sure(of["masked"]["reliability"]), interval(figures["sure_precision"])]
+        cells += [number(figures["ece"]["value"])]
         if paired:
             whole = (of["paired"] or {}).get("all") or {}
             cells += [interval(whole.get(key)) for key in ("named", "new", "within_2x")]
@@ -112,44 +133,93 @@ def _finding_table(rows: Found) -> str:
     return table(heads, lines)
 
 
-def _windows(results: Found) -> Iterator[str]:
-    rows = results["windows"].get(DEVICE)
+def _sure(bins: Any) -> str:
+    """How many findings state 0.9 and more; a dash where no bins were kept."""
+    return f"{bins[-1]['count']:.0f}" if bins else "–"
+
+
+def _stated(groups: Found) -> Iterator[str]:
+    """What is right of the product's findings by what they state."""
+    shown = {group: groups[group][PRODUCT]["masked"] for group in SHOWN if group in groups}
+    if not shown:
+        return
+    yield "## Stated confidence"
+    yield (
+        f"Findings of *{PRODUCT}* of 5 % and more, masked: how many state so much, what they state "
+        "on average, and which share is right."
+    )
+    bins = zip(*(of["reliability"] for of in shown.values()), strict=True)
+    lines = [
+        [f"{row[0]['low']:.1f} to {row[0]['high']:.1f}", *map(_bin, row)]
+        for row in bins
+        if any(b["count"] for b in row)
+    ]
+    lines += [["ECE", *(interval(of["figures"]["ece"]) for of in shown.values())]]
+    yield table(["stated", *shown], lines)
+    yield "![reliability](results/reliability.png)"
+
+
+def _bin(one: Found) -> str:
+    if not one["count"]:
+        return "–"
+    return f"{one['count']:.0f}: {one['stated']:.2f} stated, {one['right']:.2f} right"
+
+
+# -- windows ---------------------------------------------------------------------------------------
+
+
+def _windows(rows: Found) -> Iterator[str]:
     if not rows:
         return
     yield "## Windows and regions of the same injected traces"
     yield (
         "AUC-ROC within traces, unmasked: windows that nobody knows count as healthy. Regions: "
-        f"IoU ≥ 0.3. Last column: average precision of {OURS} (tuned) minus this, both sides."
+        "IoU ≥ 0.3."
     )
     lines = []
     for name, of in rows.items():
-        cells = [
-            interval(of["figures"]["unmasked"].get(f"{side} within")) for side in ("cpu", "gpu")
-        ]
-        for key in ("recall 0.3", "precision 0.3"):
-            cells += [interval(of["figures"]["masked"].get(key))]
-        cells += [interval(of["figures"]["unmasked"].get("precision 0.3"))]
-        margin = of["ours minus this"].get("unmasked", {})
-        cells += [" / ".join(interval(margin.get(f"{side} AP")) for side in ("cpu", "gpu"))]
-        lines.append([name, *cells])
+        masked, unmasked = (of["figures"][way] for way in ("masked", "unmasked"))
+        cells = [interval(unmasked.get(f"{side} within")) for side in ("cpu", "gpu")]
+        cells += [interval(masked.get(key)) for key in ("recall 0.3", "precision 0.3")]
+        lines.append([name, *cells, interval(unmasked.get("precision 0.3"))])
     heads = ["", "cpu within", "gpu within", "region recall", "region precision", "unmasked"]
-    yield table([*heads, "AP cpu / gpu"], lines)
+    yield table(heads, lines)
 
 
-def _fails(results: Found) -> Iterator[str]:
-    rows = results["findings"].get(DEVICE, {})
-    of = rows.get(PRODUCT) or rows.get(OURS)
-    if not of:
+def _flagger(groups: Found) -> Iterator[str]:
+    """Whether what is learnt of windows beats the core's own savings there."""
+    keys = [f"{side} {name}" for side in ("cpu", "gpu") for name in ("AUC", "AP", "within")]
+    lines, margins = [], []
+    for group in SHOWN:
+        of = groups.get(group, {}).get(SAVING)
+        for way in ("masked", "unmasked") if of else ():
+            mine = [of["flagger minus this"][way].get(key) for key in keys]
+            margins += [m for m in mine if m and m["low"] is not None]
+            lines.append([f"{group}, {way}", *map(interval, mine)])
+    if not lines:
         return
-    name = PRODUCT if PRODUCT in rows else OURS
+    ahead, behind = sum(m["low"] > 0 for m in margins), sum(m["high"] < 0 for m in margins)
+    yield "## Does the flagger beat the largest saving of a window?"
+    yield (
+        f"*{SHIPS}* minus *{SAVING}* (nothing learnt: what repairing the largest candidate of the "
+        "side saves of the window), on the same resamples: AUC-ROC over all windows, average "
+        f"precision, AUC-ROC within traces. Of {len(margins)} differences {ahead} lie above 0 with "
+        f"their interval, {behind} below."
+    )
+    yield table(["", *keys], lines)
+
+
+# -- the rest --------------------------------------------------------------------------------------
+
+
+def _fails(rows: Found) -> Iterator[str]:
+    if PRODUCT not in rows:
+        return
+    of = rows[PRODUCT]
     yield "## What fails"
     kinds = of["masked"]["kinds"]
     counts = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items(), key=lambda k: -k[1]))
-    yield (
-        f"Findings of {name} of 5 % and more on injected traces, by kind: {counts or 'none'}. With "
-        "a stated confidence of 0.9 and more "
-        f"{interval(of['masked']['figures']['sure_precision'])} are right."
-    )
+    yield f"Findings of *{PRODUCT}* of 5 % and more on injected traces: {counts or 'none'}."
     paired = of["paired"]
     if paired:
         patterns = [item for item in paired["patterns"].items() if item[1]["faults"] >= OFTEN]
@@ -158,21 +228,6 @@ def _fails(results: Found) -> Iterator[str]:
         yield (
             f"Faults named least, of patterns with {OFTEN} and more: {least or '–'}. Other "
             f"patterns that rise by 3 % and more: {interval(paired['alarms'])} a trace."
-        )
-    yield from _by_hand(results["findings"].get(BY_HAND, {}), name)
-
-
-def _by_hand(rows: Found, name: str) -> Iterator[str]:
-    """The development set in one sentence, beside the claims alone."""
-    said = [
-        f"{row} {interval(of['precision'])} right, recall {interval(of['recall'])}"
-        for row in (name, CLAIMS)
-        if row in rows and (of := rows[row]["masked"]["figures"])
-    ]
-    if said:
-        yield (
-            "On the traces labelled by hand, a development set by which costs were defined: "
-            f"{'; '.join(said)}."
         )
 
 
@@ -185,14 +240,13 @@ def _how(results: Found, looked: int) -> Iterator[str]:
     settings = results["settings"]
     yield "## How to read it"
     yield (
-        f"Rows with settings got {settings['trials']} trials each on the validation part, whose "
-        "programs are in the tables, too ([without them](results/findings.md)). By validation "
-        f"alone {results['ships']} scores windows best. {TODAY}: thresholds and calibration of "
-        f"what ships. The judge of {PRODUCT} learnt from {settings['judge_texts']:,} texts for "
-        f"{settings['judge_epochs']} epochs, less than the one that ships, and models from "
-        f"{settings['train_windows']:,} windows at most. {100 * settings['scanned']:.0f} % of the "
-        "injected traces were scanned, and all bases. Rows beside it have no judge: a flagged "
-        "window's likeliest pattern, priced by its claim."
+        f"Flaggers with settings got {settings['trials']} trials each on the validation part, "
+        "whose programs are in the tables, too ([without them](results/findings.md)). By "
+        f"validation alone {results['best']} scores windows best. {SHIPS}: settings, thresholds "
+        f"and calibration of what ships. Flaggers learn from {settings['train_windows']:,} windows "
+        f"at most. *{CONSTANT}*: the most frequent costly pattern, over the whole trace. Products "
+        "before: figures of their own runs, with half of the injected traces scanned and a judge "
+        "trained on less than the one that shipped."
     )
     yield (
         f"The test data were looked at {looked} times ([log](results/looks.md)). Details: "

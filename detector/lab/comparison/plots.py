@@ -49,16 +49,18 @@ def _points(axes: Any, rows: Mapping[str, Any], key: str, j: int) -> None:
         axes.plot([value["value"]], [at], "o", color=COLOURS[j], ms=4, label=label)
 
 
-def reliability(groups: Mapping[str, Any], path: Path) -> None:
-    """How many findings of 5 % and more are right by what they state, of some contenders."""
+def reliability(groups: Mapping[str, Any], row: str, path: Path) -> None:
+    """How many of a row's findings of 5 % and more are right by what they state, by group; the size
+    of a point is how many there are."""
     figure = _figure(5, 4)
     axes = figure.add_subplot()
-    for i, (name, of) in enumerate(groups.get(DEVICE, {}).items()):
-        bins = [b for b in of["masked"]["reliability"] if b["count"]]
+    for colour, (name, rows) in zip(COLOURS, groups.items(), strict=False):
+        bins = [b for b in rows[row]["masked"]["reliability"] if b["count"]]
         stated, right = ([b[key] for b in bins] for key in ("stated", "right"))
-        axes.plot(stated, right, "o-", ms=3, lw=1, color=COLOURS[i % len(COLOURS)], label=name)
+        axes.plot(stated, right, "-", lw=1, color=colour, label=name)
+        axes.scatter(stated, right, s=[4 + b["count"] for b in bins], color=colour)
     axes.plot([0, 1], [0, 1], color="#bbbbbb", lw=0.7, ls="--")
-    _axes(axes, "injected traces, masked", "stated confidence", "right")
+    _axes(axes, f"{row}, masked", "stated confidence", "right")
     if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize=6, frameon=False, loc="upper left")
     figure.tight_layout()

@@ -1,4 +1,4 @@
-"""What is measured of the regions that a flagger predicts: right or not, named rightly or not.
+"""What is measured of the regions that a flagger predicts: right or not.
 
 Predicted regions are runs of neighbouring flagged windows, labelled ones runs of neighbouring
 labelled windows; neither is cut where nobody knows what is wrong. A predicted region that matches
@@ -16,32 +16,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from detector.lab.comparison.resample import NAN, Drawn, Resamples
+from detector.lab.comparison.resample import Drawn, Resamples
 from detector.lab.comparison.scored import Run, Scored, matches
 from detector.lab.training import SIDES
-from detector.patterns import CLASSES
-from detector.region import OF_SIDE
 
 LOOSE, TIGHT = 0.3, 0.5  # IoU
-HALF: Final = 0.5  # of a span: the least that another label of it must cover to count as well
 MOSTLY: Final = 0.5  # of a region's time: unknown from here on
 _LIMITS: Final = (LOOSE, TIGHT)
-
-
-@dataclass(frozen=True)
-class Named:
-    """A labelled region that was found: its main pattern, all that count as right there, and the
-    pattern that the flagger predicts (of ``CLASSES``)."""
-
-    cluster: str
-    main: int
-    right: frozenset[int]
-    predicted: int
-
-    @property
-    def actual(self) -> int:
-        """The label that the prediction is compared with: itself where it is one of them."""
-        return self.predicted if self.predicted in self.right else self.main
 
 
 @dataclass(frozen=True)
@@ -57,15 +38,13 @@ class Fit:
 def region_figures(
     scored: Scored, resamples: Resamples, masked: bool
 ) -> tuple[dict[str, Drawn], dict[str, int]]:
-    """Recall and precision of regions, alarms a healthy trace, classes of the matched ones; and
-    how many there are of what."""
+    """Recall and precision of regions, and alarms a healthy trace; how many there are of what."""
     recalled, found = _both_sides(scored)
     counted = [fit for fit in found if not (masked and fit.unknown)]
-    named = _names(scored)
     figures = _shares("recall", recalled, resamples) | _shares("precision", counted, resamples)
     alarms, healthy = _alarms(scored, resamples)
-    counts = {"labelled": len(recalled), "predicted": len(counted), "matched": len(named)}
-    figures |= {"alarms per healthy trace": alarms, **class_figures(named, resamples)}
+    counts = {"labelled": len(recalled), "predicted": len(counted)}
+    figures |= {"alarms per healthy trace": alarms}
     return figures, {**counts, "healthy traces": healthy}
 
 
@@ -127,52 +106,3 @@ def region_f1(scored: Scored, side: str) -> float:
         for one, other in ((actual, predicted), (predicted, actual))
     ]
     return 2 * hits[0] * hits[1] / max(sum(hits), 1e-9)
-
-
-# -- classes ---------------------------------------------------------------------------------------
-
-
-def _names(scored: Scored) -> list[Named]:
-    """Labelled regions that a predicted one fits, with what it is called."""
-    trace, cluster = (scored.frame[key].to_numpy() for key in ("trace", "cluster"))
-    found = []
-    for side in SIDES:
-        predicted = scored.predicted(side)
-        for run, best, iou in matches(scored.actual(side), predicted, trace):
-            main = scored.pattern(side, run)
-            if best is None or iou < LOOSE or main is None:
-                continue
-            shared = max(run.first, best.first), min(run.last, best.last)
-            also = {k for k, share in scored.shares(side, *shared).items() if share >= HALF}
-            right = frozenset({main, *also})
-            found.append(Named(str(cluster[run.first]), main, right, class_of(scored, side, best)))
-    return found
-
-
-def class_of(scored: Scored, side: str, run: Run) -> int:
-    """The likeliest pattern of the side, by the mean over a predicted region's windows."""
-    mean = scored.scores.classes[run.first : run.last + 1].mean(axis=0)
-    return int(np.argmax(np.where(OF_SIDE[side], mean, -1)))
-
-
-def class_figures(named: Sequence[Named], resamples: Resamples) -> dict[str, Drawn]:
-    """Accuracy and macro F1 of the classes; a prediction counts as right where it is any label of
-    that side over half of the shared span."""
-    cluster = np.array([n.cluster for n in named], object)
-    actual = np.array([n.actual for n in named], np.int64)
-    predicted = np.array([n.predicted for n in named], np.int64)
-    at = resamples.places(cluster)
-
-    def macro_f1(counts: npt.NDArray[np.int64]) -> float:
-        weight = counts[at].astype(np.float64)
-        sizes = [np.bincount(k, weight, len(CLASSES)) for k in (actual, predicted)]
-        hits = np.bincount(actual, weight * (actual == predicted), len(CLASSES))
-        there = sizes[0] > 0
-        return (
-            float((2 * hits / (sizes[0] + sizes[1] + ~there))[there].mean()) if any(there) else NAN
-        )
-
-    return {
-        "class accuracy": resamples.ratio(actual == predicted, np.ones(len(named)), cluster),
-        "class macro F1": resamples.drawn(macro_f1),
-    }

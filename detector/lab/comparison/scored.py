@@ -11,10 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detector.flagger import Float32, Scores
-from detector.lab.comparison.labelled import Labelled
 from detector.lab.training import INSIDE, is_known
-from detector.patterns import CLASSES
-from detector.region import OF_SIDE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,15 +44,13 @@ class Run:
 class Scored:
     """Windows sorted by trace and time, with their scores.
 
-    ``flagged``: by side, which windows reach the flagger's threshold. ``labels``: for places that
-    have several. The frame has ``cluster``, the unit of the bootstrap, and ``healthy``, whether
-    somebody vouches for the whole trace.
+    ``flagged``: by side, which windows reach the flagger's threshold. The frame has ``cluster``,
+    the unit of the bootstrap, and ``healthy``, whether somebody vouches for the whole trace.
     """
 
     frame: pd.DataFrame
     scores: Scores
     flagged: dict[str, Bools]
-    labels: Labelled | None = None
 
     def side(self, side: str) -> Float32:
         """The scores of a side."""
@@ -94,23 +89,6 @@ class Scored:
     def predicted(self, side: str) -> list[Run]:
         """The regions that the flagger flags."""
         return self.runs(self.flagged[side])
-
-    def pattern(self, side: str, run: Run) -> int | None:
-        """The main labelled pattern of a run (of CLASSES); None where no label of the side is
-        known."""
-        shares = self.shares(side, run.first, run.last)
-        if shares:
-            return max(shares, key=lambda k: shares[k])
-        named = self.frame["pattern"].to_numpy()[run.first : run.last + 1]
-        mine = [k for k in map(CLASSES.index, named) if OF_SIDE[side][k]]
-        return max(mine, key=mine.count, default=None)
-
-    def shares(self, side: str, first: int, last: int) -> dict[int, float]:
-        """By class, the labelled share of the time of these rows of one trace."""
-        if self.labels is None:
-            return {}
-        start, end = self.frame["start_us"].iloc[first], self.frame["end_us"].iloc[last]
-        return self.labels.shares(str(self.frame["trace"].iloc[first]), side, start, end)
 
     def unknown_share(self, side: str, run: Run) -> float:
         """How much of a run's time lies where nobody knows, in [0, 1]."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from detector.flagger import Scores
 from detector.lab.comparison.benchmark import Benchmark, Bools
-from detector.lab.comparison.contenders import Contenders, joined, scores_of
+from detector.lab.comparison.contenders import SHIPS, Contenders, joined, scores_of
 from detector.lab.comparison.folds import Fold
 from detector.lab.comparison.scored import Scored
 from detector.lab.comparison.thresholds import flags, thresholds
@@ -33,16 +33,20 @@ class Part:
 
 def fold_of(name: str, contenders: Contenders, benchmark: Benchmark, fold: Fold) -> Part:
     """Thresholds by a model that saw neither the fold's programs nor those of its validation,
-    scores by one that learnt from both."""
+    scores by one that learnt from both. What ships brings thresholds of its own."""
     windows = benchmark.windows
     valid, test = windows[fold.valid], windows[fold.test]
-    inner = contenders.fit(name, windows[fold.inner], SIDES)
+    if name == SHIPS:
+        today = contenders.fit(name, windows[fold.train])
+        scores = scores_of(today, test)
+        return Part(test, scores, flags(scores, today.threshold))
+    inner = contenders.fit(name, windows[fold.inner])
     limits = thresholds(valid, scores_of(inner, valid))
     scores = scores_of(contenders.fit(name, windows[fold.train]), test)
     return Part(test, scores, flags(scores, limits))
 
 
-def together(parts: Sequence[Part], benchmark: Benchmark) -> Scored:
+def together(parts: Sequence[Part]) -> Scored:
     """The folds as one table, by trace and time."""
     import pandas as pd
 
@@ -52,9 +56,8 @@ def together(parts: Sequence[Part], benchmark: Benchmark) -> Scored:
     flagged = {s: np.concatenate([part.flagged[s] for part in parts])[order] for s in SIDES}
     return Scored(
         frame.iloc[order].reset_index(drop=True),
-        Scores(scores.cpu[order], scores.gpu[order], scores.classes[order]),
+        Scores(scores.cpu[order], scores.gpu[order]),
         flagged,
-        benchmark.labels,
     )
 
 
@@ -63,7 +66,6 @@ def of_rows(scored: Scored, rows: Bools) -> Scored:
     s = scored.scores
     return Scored(
         scored.frame[rows].reset_index(drop=True),
-        Scores(s.cpu[rows], s.gpu[rows], s.classes[rows]),
+        Scores(s.cpu[rows], s.gpu[rows]),
         {side: flags[rows] for side, flags in scored.flagged.items()},
-        scored.labels,
     )

@@ -41,7 +41,7 @@ def tune(
     et al. 2011). The best by ``OBJECTIVE`` are chosen; nothing but ``valid`` is read for that."""
 
     def value_of(settings: Settings) -> float:
-        return objective(contenders.fit_with(name, train, settings, SIDES), valid)
+        return objective(contenders.fit_with(name, train, settings), valid)
 
     untuned = value_of({})
     space = space_of(name)

@@ -12,21 +12,18 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import numpy as np
-
 from detector.errors import DetectorError
+from detector.features import COLUMNS
 from detector.flagger import Scores
-from detector.flagger.lightgbm import LightGBMFlagger
-from detector.lab.comparison import ablations, benchmark, product, strangers
+from detector.lab.comparison import ablations, benchmark, strangers
 from detector.lab.comparison.benchmark import HAND, Benchmark, Bools
-from detector.lab.comparison.contenders import TODAY, Contenders, scores_of, space_of
+from detector.lab.comparison.contenders import Contenders, space_of
 from detector.lab.comparison.folds import Fold, fewer, folds, known_programs
-from detector.lab.comparison.product import Recipe
 from detector.lab.comparison.strangers import Part
-from detector.lab.comparison.thresholds import flags
 from detector.lab.comparison.tuning import Tuned, tune
 from detector.lab.metrics import Estimate
-from detector.lab.tables import PARTS, table
+from detector.lab.tables import PARTS
+from detector.lab.training import Training
 
 LOG: Final = logging.getLogger(__name__)
 KNOWN: Final = 0.2  # share of the real traces that in-distribution figures are measured on
@@ -40,7 +37,7 @@ class Plan:
 
     data: Path
     same: tuple[tuple[str, str], ...] = ()
-    recipe: Recipe = field(default_factory=Recipe)
+    flagger: Training = field(default_factory=Training)
     folds: int = 4
     trials: int = 20
     trial_windows: int = 10_000
@@ -58,13 +55,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class Turn:
-    """A row's turn in a fold; ``models``: where the product's models are written to."""
+    """A row's turn in a fold."""
 
     plan: Plan
     name: str
     fold: int
     contenders: Contenders
-    models: Path
 
 
 def each(work: Callable[[Given], Done], jobs: Sequence[Given], workers: int) -> Iterator[Done]:
@@ -106,7 +102,7 @@ def choose(trial: Trial) -> Tuned:
     plan, data = trial.plan, read(trial.plan)
     train, valid = (_part(plan, data, part) for part in PARTS[:2])
     trials = plan.trials if space_of(trial.name) else 1
-    contenders = Contenders(plan.recipe.flagger)
+    contenders = Contenders(plan.flagger)
     return tune(trial.name, contenders, data.windows[train], data.windows[valid], trials)
 
 
@@ -114,38 +110,23 @@ def _part(plan: Plan, data: Benchmark, name: str) -> Bools:
     rows = data.part(name) & ~data.of_origin(HAND)
     if not rows.any():
         raise DetectorError(f"{data.data}: no {name} part to choose settings by")
-    return fewer(data.windows, rows, plan.trial_windows, plan.recipe.flagger.seed)
+    return fewer(data.windows, rows, plan.trial_windows, plan.flagger.seed)
 
 
 def take(turn: Turn) -> tuple[Scores, dict[str, Bools]]:
     """A row's scores and flags of a fold's test windows."""
     begun = time.perf_counter()
     data, fold = read(turn.plan), cut(turn.plan)[turn.fold]
-    if turn.name == TODAY:
-        part = _today(turn.plan, data, fold, turn.models)
-    else:
-        part = strangers.fold_of(turn.name, turn.contenders, data, fold)
+    part = strangers.fold_of(turn.name, turn.contenders, data, fold)
     LOG.info("%s, %s: %.0f s", fold.name, turn.name, time.perf_counter() - begun)
     return part.scores, part.flagged
-
-
-def _today(plan: Plan, data: Benchmark, fold: Fold, models: Path) -> Part:
-    """Today's recipe, trained for a fold: its models in a folder, its flagger's scores."""
-    evidence = table(data.data, "evidence")
-    programs = [benchmark.program(name, dict(plan.same)) for name in evidence["workload"]]
-    rest = ~np.isin(np.array(programs, object), fold.programs)
-    product.train(data.windows[fold.train], evidence[rest], plan.recipe, models)
-    flagger = LightGBMFlagger(str(models / product.FLAGGER))
-    test = data.windows[fold.test]
-    scores = scores_of(flagger, test)
-    return Part(test, scores, flags(scores, flagger.threshold))
 
 
 def ablate(trial: Trial) -> dict[str, dict[str, Estimate]]:
     """Figures of an ablation on programs never seen, and on known ones; empty where there is
     nothing left to learn from."""
     plan, data = trial.plan, read(trial.plan)
-    settings, most = plan.recipe.flagger, plan.ablation_windows
+    settings, most = plan.flagger, plan.ablation_windows
     known = known_programs(data, KNOWN, settings.seed)
     mine = ablations.plans()[trial.name]
     found = {
@@ -156,9 +137,10 @@ def ablate(trial: Trial) -> dict[str, dict[str, Estimate]]:
 
 
 def rows_of(found: Sequence[tuple[Scores, dict[str, Bools]]], plan: Plan) -> list[Part]:
-    """A row's turns in all folds, with the windows that they are of."""
+    """A row's turns in all folds, with their windows, which lose their features here."""
     windows: Any = read(plan).windows
+    about = [column for column in windows.columns if column not in set(COLUMNS)]
     return [
-        Part(windows[fold.test], scores, flagged)
+        Part(windows.loc[fold.test, about], scores, flagged)
         for fold, (scores, flagged) in zip(cut(plan), found, strict=True)
     ]

@@ -65,7 +65,7 @@ def figures(
     data: Path, rows: Candidates, confidence: Float64, prefix: str = ""
 ) -> dict[str, Estimate]:
     """By origin, the primary figures of the findings of ``LEAD`` and more."""
-    truths, found = read_truths(data), {}
+    truths, found = read_truths(data), dict[str, Estimate]()
     for origin in REAL:
         mine = {name: truth for name, truth in truths.items() if truth.origin == origin}
         if not mine:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 READ: Final = ("train", "validation")  # never the test part
 BOOTSTRAPS: Final = 200
-CLAIM: Final = "claim_"  # columns of the time that a pattern could give back: more is worse
+SAVED: Final = "saved_"  # columns of what repairing a pattern saves of the window
 FEATURE_SET, SCALE = "features", "scale"  # settings that Training lacks
 _SHARES = {f.name for f in FEATURES if f.unit == "share"}
 
@@ -48,8 +48,8 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         f"no {variant}": tuple(c for c in COLUMNS if not c.endswith(f"@{variant}"))
         for variant in ("outer", "rel", "place")
     },
-    "claims": tuple(c for c in COLUMNS if c.startswith(CLAIM)),
-    "no claims": tuple(c for c in COLUMNS if not c.startswith(CLAIM)),
+    "savings": tuple(c for c in COLUMNS if c.startswith(SAVED)),
+    "no savings": tuple(c for c in COLUMNS if not c.startswith(SAVED)),
     "no magnitudes": tuple(c for c in COLUMNS if not _is_magnitude(c)),
 }
 

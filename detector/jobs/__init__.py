@@ -1,0 +1,1 @@
+"""Several ranks as one job: matching, clocks, waiting and transfer, stragglers, volume."""

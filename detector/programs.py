@@ -1,0 +1,48 @@
+"""What a program computes, whatever it costs: its heavy ops with their shapes, for a comparison.
+
+Repairs change small ops, copies and waiting; matrix products and convolutions they leave alone.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from detector.activity import Activity
+from detector.trace import Cat
+from detector.window import Judged
+
+MOST: Final = 64
+LONGEST: Final = 200  # characters of a text of shapes
+_HEAVY: Final = re.compile(
+    r"^aten::(mm|bmm|addmm|baddbmm|_scaled_mm|convolution|convolution_backward|embedding)$"
+)
+
+
+@dataclass(frozen=True)
+class HeavyOp:
+    """Calls of one op with inputs of these shapes: how many in a step, or in all analyzed time
+    where there are no steps. ``shapes`` is empty where none were recorded."""
+
+    name: str
+    shapes: str
+    calls: float
+
+
+def heavy_ops(activity: Activity, judged: Judged) -> tuple[HeavyOp, ...]:
+    """The heavy ops of the analyzed time, the most frequent first."""
+    trace = activity.trace
+    rows = activity.named(activity.of(Cat.CPU_OP), _HEAVY)
+    inside = (trace.start[rows] >= judged.start) & (trace.start[rows] < judged.end)
+    rows = rows[inside]
+    pairs = np.stack([trace.name[rows], trace.dims[rows]])
+    kinds, count = np.unique(pairs, axis=1, return_counts=True)
+    steps = max(len(judged.steps), 1)
+    found = [
+        HeavyOp(trace.names[name], trace.names[dims][:LONGEST] if dims >= 0 else "", n / steps)
+        for name, dims, n in zip(*kinds.tolist(), count.tolist(), strict=True)
+    ]
+    return tuple(sorted(found, key=lambda op: (-op.calls, op.name, op.shapes))[:MOST])

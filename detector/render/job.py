@@ -1,0 +1,205 @@
+"""What a report says of a job: who waits for whom, as lines and as pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from detector.job import Job, JobCollective, JobRank, JobTraffic
+from detector.render.clean import clean
+from detector.render.units import duration, rounded, size
+
+MOST = 16  # ranks, in the terminal's table
+PICTURED = 256  # ranks, in a picture: thinner rows would not be seen
+STEPS = 200  # columns of the heat map
+
+PATTERNS = {
+    "balanced": "No rank waits to speak of.",
+    "in turn": "All ranks come late in turn: no straggler, but no balance either.",
+    "uneven": "Ranks wait for each other, and for none of them most of the time.",
+}
+HEADING = "Who waits for whom"
+
+
+def verdict(job: Job) -> str:
+    """The one line for a newcomer."""
+    for s in job.stragglers:
+        causes = f", mostly {s.causes[0].label}" if s.causes else ""
+        return (
+            f"The other ranks wait for rank {s.rank}: {duration(s.waited_us)} on average,"
+            f" {rounded(s.share)} of all waiting ({s.how}{_since(s.since)}){causes}."
+        )
+    return PATTERNS.get(job.pattern, "")
+
+
+def _since(step: int | None) -> str:
+    return f", since step {step}" if step is not None else ""
+
+
+def summary(job: Job) -> list[str]:
+    """Step, waiting against transfer, how sure the match is."""
+    known = f"{len(job.ranks)} of {job.world_size or len(job.ranks)} ranks"
+    lines = [
+        f"{known} · step {duration(job.step_us)} · in collectives {duration(job.waiting_us)}"
+        f" waiting and {duration(job.transfer_us)} transfer a rank",
+        f"{len(job.collectives)} collectives matched by {job.matched_by or 'nothing'}"
+        f" ({rounded(job.confidence)} agree), ends within {duration(job.clock_error_us)}"
+        if job.collectives
+        else "no collective could be matched across the ranks",
+    ]
+    if job.balanced_us >= 0.01 * job.step_us:
+        lines.append(f"perfect balance would save {duration(job.balanced_us)} at most")
+    return lines
+
+
+def rows(job: Job) -> list[tuple[str, str, str, str, str]]:
+    """(rank, waits, transfers, others wait for it, its largest cause) of each rank."""
+    return [_rank_row(r) for r in job.ranks]
+
+
+def _rank_row(r: JobRank) -> tuple[str, str, str, str, str]:
+    own = [c for c in r.ledger if c.cause not in ("communication", "rank-wait")]
+    most = f"{own[0].label} {duration(own[0].us)}" if own else ""
+    return str(r.rank), duration(r.waiting_us), duration(r.transfer_us), duration(r.late_us), most
+
+
+def collective(c: JobCollective) -> str:
+    """One collective on one line."""
+    what = f"{c.op} {size(c.bytes)}" if c.bytes >= 0 else c.op
+    where = f", step {c.step}" if c.step is not None else ""
+    return (
+        f"{what}{where}: rank {c.last} last, {duration(c.skew_us)} after the first;"
+        f" transfer {duration(c.transfer_us)}"
+    )
+
+
+def traffic(t: JobTraffic) -> str:
+    """One line of the profile."""
+    told = [
+        f"{t.calls:,} × {t.op}",
+        f"{size(t.bytes)} each" if t.bytes >= 0 else "",
+        t.dtype,
+        f"group {t.group} of {t.group_size}" if t.group_size else "",
+        f"{t.dimension} parallel" if t.dimension else "",
+        f"{t.algorithm} {t.protocol}".strip(),
+        f"{t.bus_gbs:.1f} GB/s (best {t.best_bus_gbs:.1f})" if t.bus_gbs else "",
+    ]
+    return clean(", ".join(word for word in told if word))
+
+
+def worst(job: Job, most: int = 8) -> Sequence[JobCollective]:
+    """The collectives with the most waiting, in time order."""
+    found = sorted(job.collectives, key=lambda c: -c.skew_us)[:most]
+    return sorted(found, key=lambda c: c.start_us)
+
+
+# -- pictures --------------------------------------------------------------------------------------
+
+
+def html(job: Job) -> list[str]:
+    """The section of the page: one sentence, two pictures, a table."""
+    head = [
+        '<section aria-label="job">',
+        f"<h2>{HEADING}</h2>",
+        f'<p class="verdict">{escape(verdict(job))}</p>',
+        *(f'<p class="soft">{escape(line)}</p>' for line in summary(job)),
+    ]
+    return [*head, *_strip(job), *_heat(job), *_table(job), *_traffic(job), "</section>"]
+
+
+def _strip(job: Job) -> list[str]:
+    """Ranks × time around the worst collective: waiting, then transfer."""
+    full = [c for c in job.collectives if c.arrivals_us]
+    if not full:
+        return []
+    c = max(full, key=lambda c: c.skew_us)
+    span = max(c.end_us - c.start_us, 1e-3)
+    lines = [
+        f"<h3>The collective with the most waiting: {escape(clean(collective(c)))}</h3>",
+        '<p class="soft"><span class="swatch g-exposed"></span> waits for the last rank'
+        ' <span class="swatch g-busy"></span> transfer</p>',
+    ]
+    for rank, at in list(zip(job.ranks, c.arrivals_us, strict=True))[:PICTURED]:
+        if at < 0:
+            continue
+        left, mid = 1000 * at / span, 1000 * min(c.skew_us / span, 1.0)
+        rects = _rect(left, mid - left, "g-exposed") + _rect(mid, 1000 - mid, "g-busy")
+        name = f"rank {rank.rank}" + (" (last)" if rank.rank == c.last else "")
+        lines.append(_line(name, rects))
+    ends = f"<span>0</span><span>{duration(span)}</span>"
+    return [*lines, f'<div class="row"><span></span><div class="axis">{ends}</div></div>']
+
+
+def _heat(job: Job) -> list[str]:
+    """Ranks × steps: how long the others waited for each."""
+    steps = len(job.heat[0]) if job.heat else 0
+    if steps < 2:
+        return []
+    most = max(max(row) for row in job.heat) or 1.0
+    group = -(-steps // STEPS)
+    lines = [
+        f"<h3>Waiting caused by each rank in each of {steps} steps, {duration(most)} at most</h3>"
+    ]
+    for rank, row in list(zip(job.ranks, job.heat, strict=True))[:PICTURED]:
+        cells = [max(row[i : i + group]) for i in range(0, steps, group)]
+        width = 1000 / len(cells)
+        rects = "".join(
+            _rect(i * width, width, "g-exposed", value / most)
+            for i, value in enumerate(cells)
+            if value > 0.01 * most
+        )
+        lines.append(_line(f"rank {rank.rank}", rects))
+    return lines
+
+
+def _line(name: str, rects: str) -> str:
+    view = 'viewBox="0 0 1000 20" preserveAspectRatio="none"'
+    svg = f'<svg class="strip" {view} aria-hidden="true">{rects}</svg>'
+    return f'<div class="row"><span class="label">{escape(name)}</span>{svg}</div>'
+
+
+def _rect(x: float, width: float, kind: str, opacity: float = 1.0) -> str:
+    faint = "" if opacity >= 1 else f' fill-opacity="{max(opacity, 0.05):.2f}"'
+    return (
+        f'<rect class="{kind}" x="{x:.1f}" y="0" width="{max(width, 1.0):.1f}" height="20"{faint}/>'
+    )
+
+
+def _table(job: Job) -> list[str]:
+    names = ("rank", "waits", "transfers", "others wait for it", "most of its own time")
+    head = "".join(f'<th scope="col">{name}</th>' for name in names)
+    body = [
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
+        for row in rows(job)[:PICTURED]
+    ]
+    return ["<table>", f"<tr>{head}</tr>", *body, "</table>"]
+
+
+def _traffic(job: Job) -> list[str]:
+    if not job.traffic:
+        return []
+    items = [f"<li>{escape(traffic(t))}</li>" for t in job.traffic[:20]]
+    return [
+        "<details><summary>Communication profile</summary><ul>",
+        *items,
+        "</ul>",
+        *_histogram(job),
+        "</details>",
+    ]
+
+
+def _histogram(job: Job) -> list[str]:
+    """Calls by size: powers of two."""
+    counts: dict[int, int] = {}
+    for t in job.traffic:
+        if t.bytes > 0:
+            power = t.bytes.bit_length() - 1
+            counts[power] = counts.get(power, 0) + t.calls
+    most = max(counts.values(), default=1)
+    return [
+        _line(
+            f"from {size(1 << power)}: {counts[power]:,}",
+            _rect(0, 1000 * counts[power] / most, "g-busy"),
+        )
+        for power in sorted(counts)
+    ]
