@@ -240,7 +240,8 @@ def _fix(pattern: str, shown: Case | None) -> Fix:
     lines = sorted(shown.evidence.where, key=lambda w: f"{w.file}:{w.line}" != place)
     where = tuple(SourceLine(w.file, w.line, w.function) for w in lines)
     code = row.advise(shown.evidence.circumstances).code
-    return Fix(own or feedback.advise(shown.evidence, pattern), code, where)
+    text = own or feedback.advise(shown.evidence, pattern)
+    return Fix(text, code, where, () if where else shown.evidence.modules)
 
 
 def _claims(pattern: str, shown: Case | None) -> tuple[Claim, ...]:

@@ -19,6 +19,14 @@ from detector.window import Judged
 LEAST_LINKED: Final = 0.5  # below this share of launches, launch patterns cannot be checked
 OVERHEAD_SHARE: Final = 0.05  # the profiler's own time that is worth a warning
 STALLED_SHARE: Final = 0.05  # unexplained idle that is worth one
+# What to record so that a need is met; "steps" is never missing: the whole trace is taken instead.
+SETTINGS: Final[dict[Need, str]] = {
+    "device": "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
+    "host": "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
+    "links": "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], started before the steps",
+    "shapes": "record_shapes=True",
+    "comm": "a run of several processes that communicate",
+}
 DENSE_PYTHON: Final = 20  # python_function events per op: recording them slows the host
 
 
@@ -31,6 +39,11 @@ def blind(activity: Activity, judged: Judged) -> dict[str, str]:
         for need in [next((n for n in pattern.needs if n in unmet), None)]
         if need is not None
     }
+
+
+def settings(activity: Activity, judged: Judged) -> dict[str, str]:
+    """Why a pattern cannot be shown, as ``blind`` says it -> what to record so that it can."""
+    return {why: SETTINGS[need] for need, why in _unmet(activity, judged).items()}
 
 
 def _unmet(activity: Activity, judged: Judged) -> dict[Need, str]:

@@ -74,6 +74,7 @@ class Output:
             emit(terminal.summary(rows, width=view.width, colour=view.colour), False)
         if self.folder is not None:
             write(self.folder / "summary.json", self._summary())
+            write(self.folder / "index.html", self._index())
             if (form := BY_NAME["sarif"]).many is not None and form.file is not None:
                 write(self.folder / form.file, form.many(self.reports, self.view).encode())
 
@@ -120,6 +121,12 @@ class Output:
         taken = {name.lower() for _, _, name in self.results}
         tries = (stem, *(f"{stem}-{n}" for n in range(2, len(taken) + 3)))
         return next(name for name in tries if name.lower() not in taken)
+
+    def _index(self) -> bytes:
+        from detector.render import index_page
+
+        rows = [(target.label, result, name) for target, result, name in self.results]
+        return index_page.render(rows).encode("utf-8", "replace")
 
     def _summary(self) -> bytes:
         rows: list[dict[str, object]] = []

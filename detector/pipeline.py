@@ -13,8 +13,9 @@ from detector import __version__, features, guards, heap, ledger
 from detector.activity import Activity
 from detector.analysis import Analysis, analyze
 from detector.candidates import Candidates
-from detector.evidence import gather
+from detector.evidence import excerpt, gather, heaviest
 from detector.evidence.context import Contexts
+from detector.evidence.heaviest import Heavy
 from detector.evidence.views import Views
 from detector.features import candidate
 from detector.findings import USUAL, Case, Settings, findings_of, places_of, suspects
@@ -40,8 +41,9 @@ from detector.report import (
     Tool,
     WindowScore,
 )
+from detector.shown import Excerpt, ExcerptTrack, TopEvent
 from detector.signals import Place
-from detector.trace import NS_PER_US, Trace
+from detector.trace import NS_PER_US, Int64, Trace
 from detector.window import Judged, Window
 
 Windower = Callable[[Judged], tuple[Window, ...]]
@@ -77,11 +79,12 @@ def detect(
     sure, leads = findings_of(
         found, learnt, by_pattern, cases[len(own) :], judged, settings, features.in_words, names
     )
+    places = {c.pattern.id: (r.start, r.end) for c, r in zip(found, own, strict=False)}
     return _report(
         analysis,
         tool=_tool(flagger, confidence, judge, config or {}),
         windows=_window_scores(windows, scores),
-        findings=sure,
+        findings=tuple(_with_excerpt(analysis, finding, places) for finding in sure),
         leads=leads,
         judging=answers.judging,
         warnings=(*guards.warnings(analysis.activity, judged), *answers.warnings),
@@ -163,7 +166,9 @@ def _report(analysis: Analysis, **rest: Any) -> Report:
         summary=_summary(analysis.activity, analysis.judged, rest["findings"]),
         ledger=_ledger(analysis),
         unexplained=_unexplained(found),
-        not_checked=tuple(NotChecked(p, because) for p, because in analysis.blind.items()),
+        top_kernels=_top(heaviest.kernels(analysis.activity, analysis.judged)),
+        top_ops=_top(heaviest.ops(analysis.activity, analysis.judged)),
+        not_checked=_not_checked(analysis),
         **rest,
     )
 
@@ -246,6 +251,61 @@ def _summary(activity: Activity, judged: Judged, findings: Sequence[Finding]) ->
         gpu_idle=1 - busy if judged.end > judged.start else 0.0,
         estimated_savings_us=float(sum(f.estimated_savings_us for f in findings)),
     )
+
+
+def _not_checked(analysis: Analysis) -> tuple[NotChecked, ...]:
+    settings = guards.settings(analysis.activity, analysis.judged)
+    return tuple(NotChecked(p, why, settings.get(why, "")) for p, why in analysis.blind.items())
+
+
+def _top(heavy: Sequence[Heavy]) -> tuple[TopEvent, ...]:
+    return tuple(
+        TopEvent(h.name, h.count, h.own_ns / NS_PER_US, h.device_ns / NS_PER_US, h.shapes)
+        for h in heavy
+    )
+
+
+def _with_excerpt(
+    analysis: Analysis, finding: Finding, places: Mapping[str, tuple[int, int]]
+) -> Finding:
+    """The finding with the events around its costliest place."""
+    where = {c.pattern.id: c.occurrences for c in analysis.candidates.found}[finding.pattern]
+    place = places[finding.pattern]
+    made = excerpt.excerpt(analysis.activity, analysis.judged, place, where)
+    names: dict[str, int] = {}
+    tracks = tuple(_track(analysis.trace, strip, made.start, names) for strip in made.strips)
+    spans = zip(*(_us(edge - made.start) for edge in made.spans), strict=True)
+    shown = Excerpt(
+        made.start / NS_PER_US,
+        made.end / NS_PER_US,
+        (made.place[0] / NS_PER_US, made.place[1] / NS_PER_US),
+        made.events,
+        made.hidden,
+        tuple(names),
+        tuple(spans),
+        tracks,
+    )
+    return replace(finding, excerpt=shown)
+
+
+def _track(trace: Trace, strip: excerpt.Strip, start: int, names: dict[str, int]) -> ExcerptTrack:
+    """One track of an excerpt; adds to ``names`` what it calls."""
+    labels = [excerpt.label_of(trace, row) for row in strip.row.tolist()]
+    return ExcerptTrack(
+        strip.label,
+        strip.is_device,
+        _us(strip.start - start),
+        _us(strip.end - strip.start),
+        _us(strip.busy),
+        tuple(strip.depth.tolist()),
+        tuple(names.setdefault(label, len(names)) for label in labels),
+        tuple(strip.count.tolist()),
+        tuple(np.flatnonzero(strip.at_fault).tolist()),
+    )
+
+
+def _us(ns: Int64) -> tuple[float, ...]:
+    return tuple((ns / NS_PER_US).tolist())
 
 
 def _window_scores(windows: Sequence[Window], scores: Scores) -> tuple[WindowScore, ...]:

@@ -19,6 +19,7 @@ import msgspec
 from detector.errors import DetectorError
 from detector.job import Job
 from detector.plain import plain
+from detector.shown import Excerpt, TopEvent
 from detector.taxonomy import Severity, Side
 
 SCHEMA = 2
@@ -29,6 +30,10 @@ LEVELS: tuple[Severity, ...] = ("info", "low", "medium", "high", "critical")
 # Characters that a terminal obeys or that turn the direction of writing; JSON itself escapes those
 # below a blank. Names keep them, as escapes: whoever reads the JSON gets the same text.
 _UNSEEN = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+
+# A list of numbers goes on one line. A line break of the indented text is never inside a string.
+_NUMBERS = re.compile(r"\[\n\s+([-+.\deE]+(?:,\n\s+[-+.\deE]+)*)\n\s+\]")
+_BREAK = re.compile(r",\n\s+")
 
 
 @dataclass(frozen=True)
@@ -267,6 +272,8 @@ class Fix:
     """A few lines that show it."""
     where: tuple[SourceLine, ...] = ()
     """Where to look, the likeliest place first."""
+    module: tuple[str, ...] = ()
+    """Without source lines: the path of the module to look in, the outermost first."""
 
 
 @dataclass(frozen=True)
@@ -341,6 +348,8 @@ class Finding:
     """What to change, and where."""
     candidates: tuple[Candidate, ...] = ()
     """The patterns that were considered."""
+    excerpt: Excerpt | None = None
+    """Events around its costliest place; null for leads."""
     ranks: tuple[int, ...] = ()
     """The ranks of a job that show it, first the one whose times and figures these are; empty in
     the report of one trace."""
@@ -354,6 +363,8 @@ class NotChecked:
     """Its id."""
     because: str
     """What the trace lacks, or that select or ignore leave it out."""
+    setting: str = ""
+    """What to set in the profiler, or to record, so that it can be checked."""
 
 
 @dataclass(frozen=True)
@@ -378,6 +389,10 @@ class Report:
     """All analyzed time by exclusive cause, largest first."""
     unexplained: tuple[LedgerRow, ...] = ()
     """Causes of 5 % and more of the analyzed time that no finding accounts for."""
+    top_kernels: tuple[TopEvent, ...] = ()
+    """The kernels with the most time."""
+    top_ops: tuple[TopEvent, ...] = ()
+    """The ops with the most time, on the host and of what they issued to the GPU."""
     windows: tuple[WindowScore, ...] = ()
     """The windows that tile the analyzed time."""
     findings: tuple[Finding, ...] = ()
@@ -415,6 +430,7 @@ def to_json(report: Report) -> str:
     """
     encoded = msgspec.json.encode(plain(report, "report"))
     text = msgspec.json.format(encoded, indent=2).decode() + "\n"
+    text = _NUMBERS.sub(lambda m: f"[{_BREAK.sub(', ', m[1])}]", text)
     return _UNSEEN.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
 
 

@@ -21,6 +21,7 @@ from detector.report import (
     Tool,
     WindowScore,
 )
+from detector.shown import Excerpt, ExcerptTrack, TopEvent
 
 ZERO = 1_700_000_000_000_000.0  # an absolute time stamp, as newer traces have
 STEP = 103_250.0  # µs
@@ -61,6 +62,20 @@ def _cause(cause: str, label: str, group: str, share: float, *where: LedgerPlace
 _METRICS = LedgerPlace("RunningMean.update", "/home/user/project/metrics/running.py", 7)
 _FORWARD = LedgerPlace("forward", "/home/user/project/models/layers.py", 95, 52_000.0)
 _READBACK = _finding("sync-scalar-readback", 1, 0.213, "critical")
+EXCERPT = Excerpt(
+    ZERO + 62_000,
+    ZERO + 63_000,
+    (ZERO + 61_000, ZERO + 65_000),
+    50,
+    7,
+    ("aten::item", "cudaStreamSynchronize", "aten::add", "vectorized_elementwise_kernel"),
+    ((100.0, 900.0),),
+    (
+        ExcerptTrack("thread 17 (main)", False, (-20.0, 100.0, 940.0), (930.0, 800.0, 40.0),
+                     (930.0, 800.0, 40.0), (0, 1, 0), (0, 1, 2), (1, 1, 1), (1,)),
+        ExcerptTrack("stream 7", True, (0.0,), (400.0,), (120.0,), (0,), (3,), (40,), ()),
+    ),
+)  # fmt: skip
 TYPICAL = Report(
     tool=Tool("0.1.0", "lightgbm 1", "lightgbm 1", "embedded 1", "1", {"window": {"parts": 8}}),
     source=SourceInfo(
@@ -104,6 +119,11 @@ TYPICAL = Report(
         _cause("framework", "host: framework Python", "host", 0.126, _FORWARD),
         _cause("nothing", "unexplained: no host event recorded", "unexplained", 0.061),
     ),
+    top_kernels=(
+        TopEvent("volta_sgemm_128x64_nn", 225, 55_313.0, 0.0, "[[32, 256], [256]]"),
+        TopEvent("vectorized_elementwise_kernel", 3_090, 39_814.0),
+    ),
+    top_ops=(TopEvent("aten::addmm", 755, 62_204.0, 128_460.0, "[[32, 256], [256]]"),),
     windows=tuple(
         WindowScore(
             ZERO + 60_000 + i * STEP / 8,
@@ -137,6 +157,7 @@ TYPICAL = Report(
                                "RunningMean.update"),
                 ),
             ),
+            excerpt=EXCERPT,
         ),
         _finding("memory-zero-grad-fill", 2, 0.057, "medium", confidence=0.71,
                  assumes="gradients set to None cost nothing"),
@@ -152,7 +173,7 @@ TYPICAL = Report(
     ),
     not_checked=(
         NotChecked("comm-straggler", "one rank only"),
-        *(NotChecked(p, "the trace has no shapes") for p in (
+        *(NotChecked(p, "the trace has no shapes", "record_shapes=True") for p in (
             "compute-misaligned-gemm", "infer-kv-cat", "memory-dtype-churn",
             "compute-underfilled", "compute-unfused-attention")),
     ),
@@ -228,9 +249,16 @@ HOSTILE = replace(
             fix=Fix(EVIL, EVIL, (SourceLine(EVIL, 1, EVIL),)),
             evidence={EVIL: EVIL, EVIL + "2": {"value": EVIL, "unit": EVIL, "rest": EVIL}},
             candidates=(Candidate(EVIL, 0.5),),
+            excerpt=replace(
+                EXCERPT,
+                names=(EVIL,) * 4,
+                tracks=tuple(replace(track, label=EVIL) for track in EXCERPT.tracks),
+            ),
         ),
     ),
-    not_checked=(NotChecked(EVIL, EVIL),),
+    not_checked=(NotChecked(EVIL, EVIL, EVIL),),
+    top_kernels=(TopEvent(EVIL, 1, 1.0, 1.0, EVIL),),
+    top_ops=(TopEvent(EVIL, 1, 1.0, 1.0, EVIL),),
     warnings=(EVIL,),
 )
 HOSTILE_NOT_ANALYZABLE = replace(HOSTILE, analyzable=False, why_not=EVIL, record_instead=EVIL)

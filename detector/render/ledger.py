@@ -54,6 +54,11 @@ def has_device(report: Report) -> bool:
     return bool(report.source.kernels or report.source.devices)
 
 
+def colour(group: str) -> str:
+    """The page's style of a group; a later version's groups look like unexplained time."""
+    return f"g-{group}" if group in _GROUPS else "g-unexplained"
+
+
 def lines(report: Report) -> list[Line]:
     """All rows; the shares of those that are no cause add up to 1. Empty without analyzed time."""
     column = 0 if has_device(report) else 1

@@ -15,6 +15,7 @@ from detector.report import (
     Finding,
     LedgerPlace,
     LedgerRow,
+    NotChecked,
     Report,
     SourceLine,
     occurrences,
@@ -227,11 +228,22 @@ def not_checked(report: Report, most: int = 4) -> list[tuple[str, str]]:
     """
     by_cause: dict[str, list[str]] = {}
     for row in report.not_checked if report.analyzable else ():
-        by_cause.setdefault(clean(row.because), []).append(clean(row.pattern, 60))
+        by_cause.setdefault(cause(row), []).append(clean(row.pattern, 60))
     return [
         (cause, ", ".join(ids[:most]) + (f" and {len(ids) - most} more" if len(ids) > most else ""))
         for cause, ids in by_cause.items()
     ]
+
+
+def cause(row: NotChecked) -> str:
+    """Why a pattern was not checked, as ``not_checked`` groups by it."""
+    return clean(row.because)
+
+
+def first_sentence(text: str) -> tuple[str, str]:
+    """The first sentence of an explanation, and the rest of it."""
+    parts = re.split(r"(?<=[.!?])\s+(?=[A-Z])", text.strip(), maxsplit=1)
+    return parts[0], parts[1] if len(parts) > 1 else ""
 
 
 def verdict(report: Report) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 from dataclasses import replace
 from itertools import pairwise
 
@@ -14,10 +15,22 @@ from hypothesis import strategies as st
 
 from detector.errors import TraceError
 from detector.patterns import BY_ID, PATTERNS
-from detector.render import html_page, ledger, markdown, overlay, sarif, terminal, units, wording
+from detector.render import (
+    html_overview,
+    html_page,
+    index_page,
+    ledger,
+    markdown,
+    overlay,
+    sarif,
+    terminal,
+    units,
+    wording,
+)
 from detector.render.clean import clean
 from detector.report import (
     Finding,
+    Fix,
     LedgerPlace,
     LedgerRow,
     NotChecked,
@@ -26,7 +39,16 @@ from detector.report import (
     StepInfo,
     WindowScore,
 )
-from tests.sample_reports import CLEAN, CPU_ONLY, NOT_ANALYZABLE, TYPICAL, ZERO
+from tests.sample_reports import (
+    CLEAN,
+    CPU_ONLY,
+    EVIL,
+    EXCERPT,
+    HOSTILE,
+    NOT_ANALYZABLE,
+    TYPICAL,
+    ZERO,
+)
 
 # --- wording -----------------------------------------------------------------------------------
 
@@ -233,7 +255,6 @@ def test_no_line_is_wider_than_the_terminal(width):
 
 
 def test_without_colour_there_is_no_escape_code_and_with_it_the_words_are_the_same():
-    import re
 
     plain = terminal.render(TYPICAL, width=100)
     assert "\x1b" not in plain
@@ -337,8 +358,11 @@ def test_the_parts_of_a_report_come_in_order(render):
     titles = [BY_ID[f.pattern].title for f in TYPICAL.findings[:2]]
     if render is terminal:  # they stand in the overview, too
         titles = [f"1  CRITICAL  {titles[0]}", f"2  MEDIUM  {titles[1]}"]
+    # the page says the verdict before anything else
+    first = ["3 findings", "analyzed 413 ms"]
     parts = [
-        "analyzed 413 ms", "3 findings", "here the analyzed time went", "GPU idle", *titles,
+        *(first if render is html_page else first[::-1]),
+        "here the analyzed time went", "GPU idle", *titles,
         "Leads, less likely than not", "Not explained by a finding", "Not checked",
     ]  # fmt: skip
     places = [text.index(part) for part in parts]
@@ -485,14 +509,153 @@ def test_the_page_shows_windows_findings_and_settings():
         "1. sync-scalar-readback",
         "total.item()",
         "&quot;parts",
+        "record: <code>record_shapes=True</code>",
+        "volta_sgemm_128x64_nn",
+        "[[32, 256], [256]]",
+        "4 steps, median 103 ms",
+        "<title>ProfilerStep#3: 103 ms</title>",
     ):
         assert part in html
+
+
+def test_the_bar_of_a_step_is_its_time_by_group_of_the_ledger():
+    rows = (
+        replace(row("compute", "busy", 0.5), by_step_us=(50.0, 60.0)),
+        replace(row("python", "host", 0.3), by_step_us=(30.0, 20.0)),
+        replace(row("call", "host", 0.2), by_step_us=(20.0, 20.0)),
+    )
+    steps = (StepInfo("a", 0.0, 100.0), StepInfo("b", 100.0, 200.0))
+    source = replace(TYPICAL.source, steps=steps)
+    lines = html_overview.steps(replace(TYPICAL, source=source, ledger=rows))
+    bars = [
+        (kind, float(tall))
+        for line in lines
+        for kind, tall in re.findall(r'class="(g-\w+)".*? height="([\d.]+)"', line)
+    ]
+    assert bars == [("g-busy", 50.0), ("g-host", 50.0), ("g-busy", 60.0), ("g-host", 40.0)]
+
+
+def test_a_page_of_a_trace_without_a_gpu_speaks_of_none():
+    html = html_page.render(CPU_ONLY)
+    assert "host score" in html
+    assert "gpu score" not in html
+    assert "GPU time" not in html
+
+
+def test_a_card_says_why_in_a_sentence_and_folds_the_rest_away():
+    text = "It waits. Here: waits 3. More."
+    evidence = {
+        f"measure {i}": {"value": 1.0 - i / 100, "unit": "share", "rest": 0.0} for i in range(9)
+    }
+    finding = replace(TYPICAL.findings[0], explanation=text, evidence=evidence)
+    html = html_page.render(replace(TYPICAL, findings=(finding,)))
+    card, _, folded = html.partition("<article")[2].partition("<summary>Show all metrics (9)")
+    assert '<p class="why">It waits.</p>' in card
+    assert card.count("measure ") == 5
+    assert "Here: waits 3. More." in folded
+    assert folded.count("measure ") == 9
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [("", ("", "")), ("One", ("One", "")), ("One. Two. Three.", ("One.", "Two. Three.")),
+     ("It takes 1.5 ms. here", ("It takes 1.5 ms. here", ""))],
+)  # fmt: skip
+def test_the_first_sentence_ends_before_a_capital(text, parts):
+    assert wording.first_sentence(text) == parts
+
+
+def test_without_source_lines_a_card_names_the_module():
+    finding = replace(TYPICAL.findings[1], fix=Fix("Change it.", "", (), ("Net", "Block_<3>")))
+    html = html_page.render(replace(TYPICAL, findings=(finding,)))
+    assert "module <code>Net &gt; Block_&lt;3&gt;</code>" in html
+
+
+# --- html: the timeline ------------------------------------------------------------------------
+
+
+def drawn(report: Report) -> dict:
+    """What the page's script works on."""
+    block = html_page.render(report).partition('id="data">')[2].partition("</script>")[0]
+    return json.loads(block)
+
+
+def test_the_timeline_draws_the_findings_excerpt():
+    data = drawn(TYPICAL)
+    assert list(data["timelines"]) == ["1"]  # the others have no excerpt
+    timeline = data["timelines"]["1"]
+    assert timeline["length"] == 1000.0
+    assert timeline["names"] == list(EXCERPT.names)
+    assert [track["label"] for track in timeline["tracks"]] == ["thread 17 (main)", "stream 7"]
+    assert timeline["tracks"][0]["at_fault"] == [1]
+
+
+def test_a_timeline_says_what_it_leaves_out_and_lists_what_is_at_fault():
+    html = html_page.render(TYPICAL)
+    for part in (
+        "1.00 ms from 62.0 ms into the trace; the part of 4.00 ms with the most occurrences; "
+        "43 events in 4 bars: pale bars join short events; 7 events of deeper calls and other "
+        "tracks are not drawn",
+        "Events at fault in this place (1)",
+        "<td>cudaStreamSynchronize</td><td>+100 µs</td><td>800 µs</td><td>thread 17 (main)</td>",
+        'data-act="next"',
+    ):
+        assert part in html
+
+
+def test_a_click_on_the_overview_is_looked_up_in_the_occurrences():
+    overview = drawn(TYPICAL)["overview"]
+    assert [row["number"] for row in overview["findings"]] == [1, 2, 3]
+    assert len(overview["findings"][0]["spans"]) == 4
+    assert overview["start"] < overview["end"]
+    assert drawn(NOT_ANALYZABLE)["overview"] is None
+
+
+def test_findings_without_an_excerpt_have_no_timeline():
+    findings = tuple(replace(finding, excerpt=None) for finding in TYPICAL.findings)
+    html = html_page.render(replace(TYPICAL, findings=findings))
+    assert "<canvas" not in html
+    assert drawn(replace(TYPICAL, findings=findings))["timelines"] == {}
+
+
+# --- html: several traces ----------------------------------------------------------------------
+
+
+def test_the_index_links_each_trace_and_names_their_folder_once():
+    rows = [
+        ("runs/x/a.json", TYPICAL, "a"),
+        ("runs/x/b.json", CLEAN, "b"),
+        ("runs/x/c.json", "the file is empty", ""),
+        ("runs/x/d.json", NOT_ANALYZABLE, "d"),
+    ]
+    html = index_page.render(rows)
+    assert html.count("runs/x/") == 1
+    for part in (
+        "4 traces, 1 with findings",
+        '<a href="a/report.html">a.json</a>',
+        "112 ms (27 %)",
+        BY_ID["sync-scalar-readback"].title,
+        "No finding above 1 % of the analyzed time",
+        "the file is empty",
+        "Cannot be analyzed",
+    ):
+        assert part in html
+    assert "<script" not in html
+    assert "script-src" not in html
+
+
+def test_a_hostile_name_in_the_index_is_text():
+    html = index_page.render([(EVIL, HOSTILE, 'a"b'), (EVIL, EVIL, "")])
+    assert "<img" not in html
+    assert "<script" not in html
+    assert 'href="a%22b/report.html"' in html
+    assert "\x1b" not in html
 
 
 def test_many_windows_share_columns_and_keep_the_worst():
     windows = tuple(WindowScore(float(i), i + 1.0, None, 0.1, 0.1, 0.1) for i in range(5000))
     windows = (*windows[:70], replace(windows[70], cpu_score=0.9), *windows[71:])
-    columns = html_page._thinned(windows)
+    columns = html_overview.thinned(windows)
     assert len(columns) <= 500
     assert max(c.cpu_score for c in columns) == 0.9
     assert columns[0].start_us == 0.0

@@ -35,7 +35,9 @@ from detector.report import (
     occurrences,
     to_json,
 )
+from detector.shown import TopEvent
 from scripts import report_format
+from tests.sample_reports import EXCERPT
 
 # The contract's names and nesting, in their order.
 LEDGER = {
@@ -47,9 +49,17 @@ FINDING_NAMES = {
     "score": {}, "confidence": {}, "severity": {}, "kind": {}, "estimated_savings_us": {},
     "savings_range_us": {}, "by_step_us": {}, "share": {}, "assumes": {}, "occurrences": {},
     "evidence": {}, "explanation": {}, "claims": {"label": {}, "value": {}}, "judged_by": {},
-    "fix": {"summary": {}, "code": {}, "where": {"file": {}, "line": {}, "function": {}}},
-    "candidates": {"pattern": {}, "probability": {}}, "ranks": {},
+    "fix": {"summary": {}, "code": {}, "where": {"file": {}, "line": {}, "function": {}},
+            "module": {}},
+    "candidates": {"pattern": {}, "probability": {}},
+    "excerpt": {"start_us": {}, "end_us": {}, "place_us": {}, "events": {}, "hidden": {},
+                "names": {}, "spans_us": {},
+                "tracks": {"label": {}, "is_device": {}, "start_us": {}, "dur_us": {},
+                           "busy_us": {}, "depth": {}, "name": {}, "count": {},
+                           "at_fault": {}}},
+    "ranks": {},
 }  # fmt: skip
+TOP = {"name": {}, "count": {}, "us": {}, "gpu_us": {}, "shapes": {}}
 CONTRACT = {
     "schema": {}, "analyzable": {}, "why_not": {}, "record_instead": {},
     "tool": {
@@ -66,6 +76,8 @@ CONTRACT = {
                 "exposed_comm": {}, "gpu_idle": {}, "estimated_savings_us": {}},
     "ledger": LEDGER,
     "unexplained": LEDGER,
+    "top_kernels": TOP,
+    "top_ops": TOP,
     "windows": {"start_us": {}, "end_us": {}, "step": {}, "score": {}, "cpu_score": {},
                 "gpu_score": {}},
     "findings": FINDING_NAMES,
@@ -76,7 +88,7 @@ CONTRACT = {
         "rounds": {"start_us": {}, "end_us": {}, "round": {}, "view": {}, "outcome": {},
                    "cached": {}, "input_tokens": {}, "output_tokens": {}, "seconds": {}},
     },
-    "not_checked": {"pattern": {}, "because": {}},
+    "not_checked": {"pattern": {}, "because": {}, "setting": {}},
     "warnings": {},
     "job": {},
 }  # fmt: skip
@@ -90,6 +102,7 @@ FINDING = Finding(
     fix=Fix("keep it on the device", "x", (SourceLine("train.py", 3, "step"),)),
     candidates=(Candidate("sync-scalar-readback", 0.9),),
     claims=(Claim("device busy", 0.4),),
+    excerpt=EXCERPT,
 )
 CAUSE = LedgerRow("loader", "host: data loader", "host", 1.0, 1.0, (LedgerPlace("f", "a.py", 1),))
 FULL = Report(
@@ -101,6 +114,8 @@ FULL = Report(
     ledger=(CAUSE,),
     unexplained=(CAUSE,),
     leads=(FINDING,),
+    top_kernels=(TopEvent("k", 1, 2.0),),
+    top_ops=(TopEvent("aten::mm", 1, 2.0, 3.0, "[[2, 2]]"),),
     windows=(WindowScore(0.0, 1.0, 0, 0.5),),
     findings=(FINDING,),
     judging=Judging("m", rounds=(JudgeRound(0.0, 1.0, 1),)),
@@ -120,6 +135,15 @@ def _names(value: object) -> object:
 def test_the_field_names_and_their_order_are_those_of_the_contract():
     written = json.loads(to_json(FULL))
     assert json.dumps(_names(written)) == json.dumps(CONTRACT)
+
+
+def test_a_list_of_numbers_takes_one_line_and_no_text_is_touched():
+    """A track of an excerpt has hundreds of numbers in each of its columns."""
+    odd = "[\n  1,\n  2\n]"
+    report = replace(FULL, warnings=(odd,), findings=(replace(FINDING, explanation=odd),))
+    text = to_json(report)
+    assert '"start_us": [-20.0, 100.0, 940.0]' in text
+    assert from_json(text) == report
 
 
 finite = st.floats(allow_nan=False, allow_infinity=False)

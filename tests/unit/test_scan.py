@@ -191,6 +191,7 @@ def test_one_unreadable_trace_among_several_does_not_stop_the_rest(folder, capsy
     assert sorted(p.name for p in Path("out").iterdir()) == [
         "a",
         "c",
+        "index.html",
         "report.sarif",
         "summary.json",
     ]
@@ -214,7 +215,7 @@ def test_traces_of_one_name_get_folders_of_their_own(folder):
         (folder / d).mkdir()
         (folder / d / "rank.pt.trace.json").write_bytes(TRACE)
     assert scan.main(["x", "y", "--out", "out"]) == 0
-    names = ["rank", "rank-2", "report.sarif", "summary.json"]
+    names = ["index.html", "rank", "rank-2", "report.sarif", "summary.json"]
     assert sorted(p.name for p in Path("out").iterdir()) == names
     # what --out wrote is not taken for a trace of the user's
     assert scan.main(["out"]) == 2

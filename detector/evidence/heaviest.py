@@ -1,0 +1,113 @@
+"""The kernels and ops that most of the analyzed time goes to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from detector.activity import Activity
+from detector.evidence import words
+from detector.evidence.listing import Floats, around
+from detector.trace import Bool, Cat, Int64
+from detector.window import Judged
+
+MOST: Final = 12
+_LONGEST_SHAPES: Final = 90
+
+
+@dataclass(frozen=True)
+class Heavy:
+    """Events of one name in the analyzed time, ns.
+
+    ``own_ns``: of a kernel all its time, of an op its time on the host outside ops that it calls;
+    ``device_ns``: of an op the time of the device work that it issued itself; ``shapes``: of the
+    inputs on which most of the time goes, empty where none were recorded.
+    """
+
+    name: str
+    count: int
+    own_ns: int
+    device_ns: int = 0
+    shapes: str = ""
+
+
+def kernels(activity: Activity, judged: Judged) -> tuple[Heavy, ...]:
+    """The kernels of the main device with the most time, and the shapes of the ops behind them."""
+    trace, rows = activity.trace, activity.kernels
+    rows = rows[_inside(trace.start[rows], judged)]
+    labels = {i: words.kernel(trace.names[i]) for i in np.unique(trace.name[rows]).tolist()}
+    ids = {label: i for i, label in enumerate(dict.fromkeys(labels.values()))}
+    of_name = np.zeros(len(trace.names), np.int64)
+    for name, label in labels.items():
+        of_name[name] = ids[label]
+    issuer = trace.op[rows]
+    dims = np.where(issuer >= 0, trace.dims[issuer], -1).astype(np.int64)
+    time = trace.dur[rows].astype(np.float64)
+    return _ranked(activity, list(ids), of_name[trace.name[rows]], dims, time, np.zeros(len(rows)))
+
+
+def ops(activity: Activity, judged: Judged) -> tuple[Heavy, ...]:
+    """The ops with the most time, on the host and of what they issued to the device."""
+    trace, rows = activity.trace, activity.of(Cat.CPU_OP)
+    dur = trace.dur[rows].astype(np.float64)
+    owner = around(trace, rows)
+    inner = owner >= 0
+    own = np.maximum(dur - np.bincount(owner[inner], dur[inner], len(rows)), 0)
+    device = _issued(activity, rows)
+    here = _inside(trace.start[rows], judged)
+    key, dims = trace.name[rows][here].astype(np.int64), trace.dims[rows][here].astype(np.int64)
+    ids, which = np.unique(key, return_inverse=True)
+    labels = [words.plain(trace.names[i]) for i in ids.tolist()]
+    return _ranked(activity, labels, which, dims, own[here], device[here])
+
+
+def _inside(start: Int64, judged: Judged) -> Bool:
+    return np.asarray((start >= judged.start) & (start < judged.end), np.bool_)
+
+
+def _issued(activity: Activity, rows: Int64) -> Floats:
+    """For each op the time of the device work that it issued itself."""
+    trace, work = activity.trace, activity.device_work
+    issuer = trace.op[work].astype(np.int64)
+    known = np.isin(issuer, rows)
+    at = np.searchsorted(rows, issuer[known])
+    return np.asarray(np.bincount(at, trace.dur[work][known], len(rows)), np.float64)
+
+
+def _ranked(
+    activity: Activity,
+    labels: Sequence[str],
+    key: Int64,
+    dims: Int64,
+    own: Floats,
+    device: Floats,
+) -> tuple[Heavy, ...]:
+    """The names with the most time of both kinds; ``key`` and ``dims`` of each event."""
+    own_of = np.bincount(key, own, len(labels))
+    device_of = np.bincount(key, device, len(labels))
+    count = np.bincount(key, minlength=len(labels))
+    order = np.argsort(-(own_of + device_of), kind="stable")[:MOST]
+    return tuple(
+        Heavy(
+            labels[k],
+            int(count[k]),
+            int(own_of[k]),
+            int(device_of[k]),
+            _shapes(activity, dims[key == k], (own + device)[key == k]),
+        )
+        for k in order.tolist()
+        if own_of[k] + device_of[k] > 0
+    )
+
+
+def _shapes(activity: Activity, dims: Int64, time: Floats) -> str:
+    """The inputs with the most time among these events, where shapes were recorded."""
+    known = dims >= 0
+    if not known.any():
+        return ""
+    ids, which = np.unique(dims[known], return_inverse=True)
+    most = int(ids[np.argmax(np.bincount(which, time[known]))])
+    return words.bounded(activity.trace.names[most], _LONGEST_SHAPES)
