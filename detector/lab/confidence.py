@@ -39,6 +39,8 @@ NOBODY_KNOWS: Final = ("unknown", "harmless")
 NEW: Final = 0.03  # of the analyzed time, and ...
 NEW_PART: Final = 0.3  # ... of its own size: what a candidate gains less by is the base's own
 LEAST_SHARE: Final = 0.03  # of the analyzed time: smaller candidates calibrate nothing
+POINTS: Final = 41  # of a calibration curve
+EDGE: Final = 0.005  # scores beyond say no more
 RISING: Final = ("share", "share_alone", "share_rest")  # larger savings never speak against one
 
 
@@ -185,7 +187,7 @@ def fit(rows: Candidates, settings: ConfidenceTraining) -> Any:
         "seed": settings.seed,
         "deterministic": True,
         "force_row_wise": True,
-        "num_threads": 2,
+        "num_threads": 1,  # small: more only wait for each other
         "verbosity": -1,
         **settings.parameters,
     }
@@ -238,9 +240,31 @@ def curves(
         mine = real & (kind == k) & (weight > 0)
         fits = mine.any()
         found.append(
-            calibration.fit(raw[mine], right[mine], weight[mine]) if fits else calibration.IDENTITY
+            _logistic(raw[mine], right[mine], weight[mine]) if fits else calibration.IDENTITY
         )
     return found
+
+
+def _logistic(raw: Float64, right: Bools, weight: Float64) -> calibration.Curve:
+    """Platt's scaling, as points of its curve: with so few candidates a free curve says 1.00 where
+    a handful were right. ``IDENTITY`` where they are all alike, or the score says nothing."""
+    from sklearn.linear_model import LogisticRegression
+
+    if right.all() or not right.any():
+        return calibration.IDENTITY
+    model = LogisticRegression(C=10.0).fit(_logit(raw), right, sample_weight=weight)
+    if model.coef_[0, 0] <= 0:
+        return calibration.IDENTITY
+    at = np.linspace(0, 1, POINTS)
+    y = model.predict_proba(_logit(at))[:, 1]
+    return tuple(zip(at.tolist(), y.tolist(), strict=True))
+
+
+def _logit(score: Float64) -> Float64:
+    """Log odds as a column, of scores kept from both ends."""
+    inner = np.clip(score, EDGE, 1 - EDGE)
+    column: Float64 = np.log(inner / (1 - inner))[:, None]
+    return column
 
 
 def strangers(rows: Candidates, settings: ConfidenceTraining) -> Float64:
