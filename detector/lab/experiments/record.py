@@ -23,7 +23,7 @@ from detector.lab.metrics import Estimate, operating_points
 
 SUFFIX: Final = ".run.json"
 MOST_POINTS: Final = 200  # of a curve
-HERE: Final = Path(__file__).resolve().parent.parent
+HERE: Final = Path(__file__).resolve().parents[2]  # the package
 Points = dict[str, list[float]]
 
 
