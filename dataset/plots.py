@@ -29,7 +29,7 @@ from detector.activity import Activity
 from detector.lab.comparison.plots import save
 from detector.patterns import IDS
 from detector.trace import NS_PER_US, Trace
-from detector.window import judge_time
+from detector.window import analyzed_time
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -92,7 +92,7 @@ def _example(pattern: str, path: Path, label: Label) -> Example:
 
 def step_of(example: Example) -> tuple[float, float]:
     """[start, end) µs of the step that holds most of the example's pattern."""
-    steps = judge_time(example.trace).steps
+    steps = analyzed_time(example.trace).steps
     spans = [(s.start / NS_PER_US, s.end / NS_PER_US) for s in steps]
     mine = [r for r in example.regions if r.pattern == example.pattern]
 

@@ -30,9 +30,9 @@ from detector.patterns import BY_ID, CLASSES
 from detector.region import Region
 from detector.taxonomy import NONE, Side
 from detector.trace import NS_PER_US, Int64
-from detector.window import ByStep, Judged, Window
+from detector.window import AnalyzedTime, ByStep, Window
 
-Windower = Callable[[Judged], Sequence[Window]]
+Windower = Callable[[AnalyzedTime], Sequence[Window]]
 Shares = dict[Side, npt.NDArray[np.float64]]  # by side: the share of each window
 
 SIDES: tuple[Side, ...] = ("cpu", "gpu")
@@ -75,14 +75,14 @@ def tables(
 ) -> Tables:
     """Read one labelled trace into rows. ``name`` identifies the trace within the benchmark.
 
-    ``windower`` cuts the judged time. Evidence takes longer than the rest and may be left out.
+    ``windower`` cuts the analyzed time. Evidence takes longer than the rest and may be left out.
     Raises TraceError, and LabelError where the label names a pattern that the taxonomy lacks.
     """
     if foreign := [p for p in label.patterns if p not in BY_ID]:
         raise LabelError(f"{trace_file}: labelled {foreign[0]!r}, which is no pattern")
     analysis = analyze(kineto.read(trace_file))
-    judged = analysis.judged
-    windows = windower(judged)
+    analyzed = analysis.analyzed
+    windows = windower(analyzed)
     truth = _truth(windows, label)
     about = {"trace": name, **_about(label)}
     rows = [about | _window(window, truth, i) for i, window in enumerate(windows)]
@@ -92,7 +92,7 @@ def tables(
         for region, pattern in places
         if pattern not in analysis.blind
     ]
-    analyzed_us = (judged.end - judged.start) / NS_PER_US
+    analyzed_us = (analyzed.end - analyzed.start) / NS_PER_US
     matrix = features.extract(analysis, windows)
     found = [about | row for row in _candidates(analysis)]
     return Tables(analyzed_us, rows, matrix, found, texts)
@@ -113,7 +113,7 @@ def _candidates(analysis: Analysis) -> Iterator[dict[str, object]]:
     """What the product would find before any model has spoken, as a scan places and sizes it."""
     numbers = candidate.matrix(analysis)
     for one, row in zip(analysis.candidates.found, numbers, strict=True):
-        spans = joined(one, analysis.judged)
+        spans = joined(one, analysis.analyzed)
         yield {
             "pattern": one.pattern.id,
             "savings_us": one.best_ns / NS_PER_US,
@@ -125,7 +125,7 @@ def _candidates(analysis: Analysis) -> Iterator[dict[str, object]]:
 
 def _evidence(analysis: Analysis, region: Region) -> dict[str, object]:
     """Without names of the profiled program, so that no model learns the names of programs."""
-    evidence = gather(analysis.activity, analysis.judged, region)
+    evidence = gather(analysis.activity, analysis.analyzed, region)
     visible = [c for c in CLASSES if c == NONE or c in evidence.visible]
     return {"text": evidence.text(TOKENS, user_names=False), "visible": visible}
 

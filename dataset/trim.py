@@ -20,7 +20,7 @@ from dataset.bases import Found, read
 from dataset.labels import TRACE_SUFFIX
 from detector import kineto
 from detector.trace import NS_PER_US, Trace
-from detector.window import judge_time
+from detector.window import analyzed_time
 
 Event = dict[str, Any]
 
@@ -55,7 +55,7 @@ def _shorter(base: Found, most: int, folder: Path) -> Found:
 
 def last_steps(trace: Trace, most: int) -> tuple[int, int] | None:
     """[start, end) ns of so many of the last steps as ``most`` rows allow; None for all of them."""
-    steps = judge_time(trace).steps
+    steps = analyzed_time(trace).steps
     if len(trace) <= most or len(steps) <= LEAST_STEPS:
         return None
     starts = np.array([step.start for step in steps], np.int64)

@@ -5,7 +5,7 @@ wait" or a "scalar read-back" means the same thing everywhere. Everything is com
 demand, without a loop over events.
 
 A trace without device work (a CPU run) has its compute on the host: there "busy" is the union of
-the ATen ops outside the data loader. A trace with several devices is judged on the busiest one.
+the ATen ops outside the data loader. A trace with several devices is analyzed on the busiest one.
 """
 
 from __future__ import annotations

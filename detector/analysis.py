@@ -14,7 +14,7 @@ from detector.candidates import Candidates
 from detector.ledger import Ledger
 from detector.signals import Signals, signals_of
 from detector.trace import Int64, Trace
-from detector.window import Judged, judge_time
+from detector.window import AnalyzedTime, analyzed_time
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class Analysis:
 
     trace: Trace
     activity: Activity
-    judged: Judged
+    analyzed: AnalyzedTime
     signals: Signals
     ledger: Ledger
     why_not: WhyNot | None
@@ -34,18 +34,18 @@ class Analysis:
 
 def analyze(trace: Trace) -> Analysis:
     """Raises TraceError where its events lie too far apart to be analyzed."""
-    activity, judged = Activity(trace), judge_time(trace)
+    activity, analyzed = Activity(trace), analyzed_time(trace)
     signals = signals_of(trace, activity)
-    times = ledger.build(signals, judged.start, judged.end)
-    why_not = analyzable.why_not(times, judged)
-    blind = guards.blind(activity, judged) | analyzable.blind(signals)
+    times = ledger.build(signals, analyzed.start, analyzed.end)
+    why_not = analyzable.why_not(times, analyzed)
+    blind = guards.blind(activity, analyzed) | analyzable.blind(signals)
     found = Candidates((), 0, ())
     if why_not is None:
-        found = candidates.find(signals, times, _edges(judged), blind)
-    return Analysis(trace, activity, judged, signals, times, why_not, blind, found)
+        found = candidates.find(signals, times, _edges(analyzed), blind)
+    return Analysis(trace, activity, analyzed, signals, times, why_not, blind, found)
 
 
-def _edges(judged: Judged) -> Int64 | None:
+def _edges(analyzed: AnalyzedTime) -> Int64 | None:
     """Where the steps begin, and the end of the last."""
-    starts = [step.start for step in judged.steps]
-    return np.array([*starts, judged.end], np.int64) if starts else None
+    starts = [step.start for step in analyzed.steps]
+    return np.array([*starts, analyzed.end], np.int64) if starts else None

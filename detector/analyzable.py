@@ -14,7 +14,7 @@ import numpy as np
 from detector.ledger import CODE, Ledger, build
 from detector.patterns import PATTERNS
 from detector.signals import Signals
-from detector.window import Judged
+from detector.window import AnalyzedTime
 
 LEAST_NS: Final = 1_000_000  # of recorded work; below, it is all start and end
 DARK_SHARE: Final = 0.5  # of the launches without a device record
@@ -39,14 +39,14 @@ class WhyNot:
         return f"{self.reason}. {self.record}."
 
 
-def why_not(ledger: Ledger, judged: Judged) -> WhyNot | None:
+def why_not(ledger: Ledger, analyzed: AnalyzedTime) -> WhyNot | None:
     """Why nothing can be said of this trace; None where it can be analyzed."""
     s = ledger.signals
     return (
         _other_program(s)
         or _dark(s)
         or _unexplained(ledger)
-        or _set_up_only(s, judged)
+        or _set_up_only(s, analyzed)
         or _too_short(ledger)
     )
 
@@ -105,13 +105,13 @@ def _unexplained(ledger: Ledger) -> WhyNot | None:
     )
 
 
-def _set_up_only(s: Signals, judged: Judged) -> WhyNot | None:
+def _set_up_only(s: Signals, analyzed: AnalyzedTime) -> WhyNot | None:
     """No steady state, and most of the trace is the first use of kernels, memory and libraries."""
     trace = s.trace
-    if judged.how != "whole" or not s.activity.has_device or len(s["allocation"]):
+    if analyzed.how != "whole" or not s.activity.has_device or len(s["allocation"]):
         return None
-    first = int(trace.start[s.calls].min(initial=judged.start))
-    whole = build(s, min(first, judged.start), judged.end)
+    first = int(trace.start[s.calls].min(initial=analyzed.start))
+    whole = build(s, min(first, analyzed.start), analyzed.end)
     long = whole.pieces.end - whole.pieces.start >= FIRST_CALL_NS
     first_calls = np.isin(whole.pieces.cause, [CODE["call"], CODE["op-stall"]]) & long
     spent = int((whole.pieces.end - whole.pieces.start)[first_calls].sum())

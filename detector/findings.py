@@ -24,7 +24,7 @@ from detector.report import Candidate as Considered
 from detector.report import Claim, Finding, Fix, SourceLine
 from detector.taxonomy import Severity, severity
 from detector.trace import NS_PER_US, Int64
-from detector.window import Judged, Window
+from detector.window import AnalyzedTime, Window
 
 # Of a step, or of the analyzed time without steps: occurrences that lie closer are one place.
 NEAR: Final = 0.1
@@ -68,7 +68,7 @@ class Case:
 def places_of(
     found: Sequence[Candidate],
     confidence: Sequence[float],
-    judged: Judged,
+    analyzed: AnalyzedTime,
     windows: Sequence[Window],
     scores: Scores,
 ) -> list[Region]:
@@ -78,7 +78,7 @@ def places_of(
     ends = np.array([w.end for w in windows], np.int64)
     places = []
     for candidate in found:
-        start, end = _costliest(candidate, judged)
+        start, end = _costliest(candidate, analyzed)
         mine = np.flatnonzero((starts < end) & (ends > start))
         side = candidate.pattern.side
         score = float((scores.cpu if side == "cpu" else scores.gpu)[mine].max(initial=0.0))
@@ -104,15 +104,15 @@ def suspects(
     return tuple((pattern, -sure) for _, sure, pattern in sorted(here))
 
 
-def _costliest(candidate: Candidate, judged: Judged) -> tuple[int, int]:
+def _costliest(candidate: Candidate, analyzed: AnalyzedTime) -> tuple[int, int]:
     """From the first to the last of its occurrences in the step that gains most, ns."""
     where = candidate.occurrences
-    if len(candidate.by_step_ns) == len(judged.steps) and judged.steps:
-        step = judged.steps[int(np.argmax(candidate.by_step_ns))]
+    if len(candidate.by_step_ns) == len(analyzed.steps) and analyzed.steps:
+        step = analyzed.steps[int(np.argmax(candidate.by_step_ns))]
         inside = where.within(step.start, step.end)
         where = inside if len(inside) else where
-    start = max(int(where.start.min()), judged.start)
-    return start, max(min(int(where.end.max()), judged.end), start + 1)
+    start = max(int(where.start.min()), analyzed.start)
+    return start, max(min(int(where.end.max()), analyzed.end), start + 1)
 
 
 # -- findings --------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def findings_of(
     confidence: Sequence[float],
     own: Mapping[str, Case],
     flagged: Sequence[Case],
-    judged: Judged,
+    analyzed: AnalyzedTime,
     settings: Settings,
     in_words: Callable[[str], str],
     names: Mapping[str, str],
@@ -143,7 +143,7 @@ def findings_of(
             sure,
             own.get(c.pattern.id),
             flagged,
-            judged,
+            analyzed,
             settings,
             in_words,
         )
@@ -161,12 +161,12 @@ def _finding(
     learnt: float,
     own: Case | None,
     flagged: Sequence[Case],
-    judged: Judged,
+    analyzed: AnalyzedTime,
     settings: Settings,
     in_words: Callable[[str], str],
 ) -> Finding:
     pattern = candidate.pattern
-    spans = joined(candidate, judged)
+    spans = joined(candidate, analyzed)
     beside = [c for c in flagged if _overlaps(c.region, spans) and c.region.side == pattern.side]
     cases = ([own] if own is not None else []) + beside
     best = max(cases, key=lambda c: c.probability(pattern.id), default=None)
@@ -179,7 +179,7 @@ def _finding(
         side=pattern.side,
         start_us=int(spans.start[0]) / NS_PER_US,
         end_us=int(spans.end[-1]) / NS_PER_US,
-        steps=_steps(judged, spans),
+        steps=_steps(analyzed, spans),
         score=own.region.score if own is not None else 0.0,
         confidence=(learnt + said) / 2,
         severity=level,
@@ -199,15 +199,17 @@ def _finding(
     )
 
 
-def joined(candidate: Candidate, judged: Judged) -> Intervals:
+def joined(candidate: Candidate, analyzed: AnalyzedTime) -> Intervals:
     """The candidate's occurrences; those that lie close together, and in one step, as one.
 
     An occurrence without a length, of a clock too coarse for it, is a nanosecond.
     """
     where = candidate.occurrences
     spans = Intervals.union(where.start, np.maximum(where.end, where.start + 1))
-    steps = np.array([step.start for step in judged.steps], np.int64)
-    edges = np.append(steps, judged.end) if len(steps) else np.array([judged.start, judged.end])
+    steps = np.array([step.start for step in analyzed.steps], np.int64)
+    edges = (
+        np.append(steps, analyzed.end) if len(steps) else np.array([analyzed.start, analyzed.end])
+    )
     length = float(np.median(np.diff(edges)))
     step = np.searchsorted(steps, spans.start, side="right")
     apart = (spans.start[1:] - spans.end[:-1] > NEAR * length) | (step[1:] != step[:-1])
@@ -262,10 +264,10 @@ def _considered(shown: Case | None) -> tuple[Considered, ...]:
     return tuple(Considered(n, p) for n, p in shown.verdict.candidates) if shown else ()
 
 
-def _steps(judged: Judged, spans: Intervals) -> tuple[int, ...]:
+def _steps(analyzed: AnalyzedTime, spans: Intervals) -> tuple[int, ...]:
     """Indices of the steps that the spans touch."""
-    start = np.array([step.start for step in judged.steps], np.int64)
-    end = np.array([step.end for step in judged.steps], np.int64)
+    start = np.array([step.start for step in analyzed.steps], np.int64)
+    end = np.array([step.end for step in analyzed.steps], np.int64)
     return tuple(np.flatnonzero(spans.covered(start, end)).tolist())
 
 

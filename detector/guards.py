@@ -14,7 +14,7 @@ from detector.activity import Activity
 from detector.patterns import PATTERNS
 from detector.taxonomy import Need
 from detector.trace import Cat
-from detector.window import Judged
+from detector.window import AnalyzedTime
 
 LEAST_LINKED: Final = 0.5  # below this share of launches, launch patterns cannot be checked
 OVERHEAD_SHARE: Final = 0.05  # the profiler's own time that is worth a warning
@@ -30,9 +30,9 @@ SETTINGS: Final[dict[Need, str]] = {
 DENSE_PYTHON: Final = 20  # python_function events per op: recording them slows the host
 
 
-def blind(activity: Activity, judged: Judged) -> dict[str, str]:
+def blind(activity: Activity, analyzed: AnalyzedTime) -> dict[str, str]:
     """Pattern id -> why this trace cannot show it."""
-    unmet = _unmet(activity, judged)
+    unmet = _unmet(activity, analyzed)
     return {
         pattern.id: unmet[need]
         for pattern in PATTERNS
@@ -41,17 +41,17 @@ def blind(activity: Activity, judged: Judged) -> dict[str, str]:
     }
 
 
-def settings(activity: Activity, judged: Judged) -> dict[str, str]:
+def settings(activity: Activity, analyzed: AnalyzedTime) -> dict[str, str]:
     """Why a pattern cannot be shown, as ``blind`` says it -> what to record so that it can."""
-    return {why: SETTINGS[need] for need, why in _unmet(activity, judged).items()}
+    return {why: SETTINGS[need] for need, why in _unmet(activity, analyzed).items()}
 
 
-def _unmet(activity: Activity, judged: Judged) -> dict[Need, str]:
+def _unmet(activity: Activity, analyzed: AnalyzedTime) -> dict[Need, str]:
     trace = activity.trace
     unmet: dict[Need, str] = {}
     if not activity.has_device:
         unmet["device"] = "the trace has no device records"
-    elif not _device_works(activity, judged):
+    elif not _device_works(activity, analyzed):
         unmet["device"] = "no device work falls into the analyzed time"
     if not len(activity.of(Cat.CPU_OP)):
         unmet["host"] = "the trace has no host events"
@@ -65,17 +65,17 @@ def _unmet(activity: Activity, judged: Judged) -> dict[Need, str]:
     return unmet
 
 
-def _device_works(activity: Activity, judged: Judged) -> bool:
-    return activity.busy.clip(judged.start, judged.end).measure > 0
+def _device_works(activity: Activity, analyzed: AnalyzedTime) -> bool:
+    return activity.busy.clip(analyzed.start, analyzed.end).measure > 0
 
 
-def warnings(activity: Activity, judged: Judged) -> tuple[str, ...]:
+def warnings(activity: Activity, analyzed: AnalyzedTime) -> tuple[str, ...]:
     """Doubts about the whole trace, in plain words."""
     trace = activity.trace
-    found = list(judged.warnings)
+    found = list(analyzed.warnings)
     if not activity.has_device and not any("device activity" in line for line in found):
         found.append("device activity unavailable: analyzed as a CPU run")
-    elif activity.has_device and not _device_works(activity, judged):
+    elif activity.has_device and not _device_works(activity, analyzed):
         found.append("no device work falls into the analyzed time: device activity unavailable")
     if not len(activity.of(Cat.CPU_OP)):
         found.append("no host events: host activity unavailable")
@@ -89,20 +89,22 @@ def warnings(activity: Activity, judged: Judged) -> tuple[str, ...]:
         )
     if len(activity.launches) == 0 and len(activity.calls("launch")) and not activity.has_device:
         found.append("launches without device records: kernels ran, but were not recorded")
-    span = max(1, judged.end - judged.start)
-    stalled = activity.stalled.clip(judged.start, judged.end).measure / span
+    span = max(1, analyzed.end - analyzed.start)
+    stalled = activity.stalled.clip(analyzed.start, analyzed.end).measure / span
     if stalled >= STALLED_SHARE:
         found.append(
             f"for {stalled:.0%} of the analyzed time the GPU is idle although work was launched: "
             "kernels load, or unrecorded work runs; no finding accounts for it"
         )
-    found.extend(_profiler_cost(activity, judged))
+    found.extend(_profiler_cost(activity, analyzed))
     return tuple(dict.fromkeys(found))
 
 
-def _profiler_cost(activity: Activity, judged: Judged) -> list[str]:
-    span = max(1, judged.end - judged.start)
-    own = activity.spans(activity.of(Cat.OVERHEAD)).clip(judged.start, judged.end).measure / span
+def _profiler_cost(activity: Activity, analyzed: AnalyzedTime) -> list[str]:
+    span = max(1, analyzed.end - analyzed.start)
+    own = (
+        activity.spans(activity.of(Cat.OVERHEAD)).clip(analyzed.start, analyzed.end).measure / span
+    )
     found = []
     if own >= OVERHEAD_SHARE:
         found.append(f"profiler overhead is {own:.0%} of the analyzed time")

@@ -44,9 +44,9 @@ from detector.report import (
 from detector.shown import Excerpt, ExcerptTrack, TopEvent
 from detector.signals import Place
 from detector.trace import NS_PER_US, Int64, Trace
-from detector.window import Judged, Window
+from detector.window import AnalyzedTime, Window
 
-Windower = Callable[[Judged], tuple[Window, ...]]
+Windower = Callable[[AnalyzedTime], tuple[Window, ...]]
 
 
 def detect(
@@ -62,13 +62,13 @@ def detect(
     """Analyze one trace. Raises what the judge's backend cannot turn into a warning."""
     analysis = analyze(trace)
     heap.trim()
-    judged, found = analysis.judged, analysis.candidates.found
-    windows = windower(judged)
+    analyzed, found = analysis.analyzed, analysis.candidates.found
+    windows = windower(analyzed)
     matrix = features.extract(analysis, windows)
     heap.trim()
     scores = flagger.score(matrix)
     learnt = confidence.score(candidate.matrix(analysis)).tolist()
-    own = places_of(found, learnt, judged, windows, scores)
+    own = places_of(found, learnt, analyzed, windows, scores)
     own = [replace(p, top_features=top_features(p, scores, flagger, matrix)) for p in own]
     flagged: tuple[Region, ...] = ()
     if judge.names_more and analysis.why_not is None:
@@ -77,7 +77,7 @@ def detect(
     by_pattern = {c.pattern.id: case for c, case in zip(found, cases, strict=False)}
     names = {c.pattern.id: identity(analysis.signals, c) for c in found}
     sure, leads = findings_of(
-        found, learnt, by_pattern, cases[len(own) :], judged, settings, features.in_words, names
+        found, learnt, by_pattern, cases[len(own) :], analyzed, settings, features.in_words, names
     )
     places = {c.pattern.id: (r.start, r.end) for c, r in zip(found, own, strict=False)}
     return _report(
@@ -87,7 +87,7 @@ def detect(
         findings=tuple(_with_excerpt(analysis, finding, places) for finding in sure),
         leads=leads,
         judging=answers.judging,
-        warnings=(*guards.warnings(analysis.activity, judged), *answers.warnings),
+        warnings=(*guards.warnings(analysis.activity, analyzed), *answers.warnings),
     )
 
 
@@ -112,7 +112,7 @@ def _judge(
 
     def ask(regions: Sequence[Region]) -> tuple[list[Case], Answers]:
         evidence = [
-            replace(gather(analysis.activity, analysis.judged, r), context=contexts.of(r))
+            replace(gather(analysis.activity, analysis.analyzed, r), context=contexts.of(r))
             for r in regions
         ]
         if isinstance(judge, AskingJudge):
@@ -163,11 +163,11 @@ def _report(analysis: Analysis, **rest: Any) -> Report:
         why_not=why.reason if why else None,
         record_instead=why.record if why else None,
         source=_source(analysis),
-        summary=_summary(analysis.activity, analysis.judged, rest["findings"]),
+        summary=_summary(analysis.activity, analysis.analyzed, rest["findings"]),
         ledger=_ledger(analysis),
         unexplained=_unexplained(found),
-        top_kernels=_top(heaviest.kernels(analysis.activity, analysis.judged)),
-        top_ops=_top(heaviest.ops(analysis.activity, analysis.judged)),
+        top_kernels=_top(heaviest.kernels(analysis.activity, analysis.analyzed)),
+        top_ops=_top(heaviest.ops(analysis.activity, analysis.analyzed)),
         not_checked=_not_checked(analysis),
         **rest,
     )
@@ -181,7 +181,7 @@ def _tool(
 
 
 def _source(analysis: Analysis) -> SourceInfo:
-    trace, judged = analysis.trace, analysis.judged
+    trace, analyzed = analysis.trace, analysis.analyzed
     coverage = trace.coverage
     end = int(trace.end.max()) if len(trace) else 0
     start = int(trace.start[0]) if len(trace) else 0
@@ -194,9 +194,11 @@ def _source(analysis: Analysis) -> SourceInfo:
         devices=trace.device_names,
         rank=trace.rank,
         span_us=(start / NS_PER_US, end / NS_PER_US),
-        steps=tuple(StepInfo(s.name, s.start / NS_PER_US, s.end / NS_PER_US) for s in judged.steps),
+        steps=tuple(
+            StepInfo(s.name, s.start / NS_PER_US, s.end / NS_PER_US) for s in analyzed.steps
+        ),
         program=tuple(
-            ProgramOp(op.name, op.shapes, op.calls) for op in heavy_ops(analysis.activity, judged)
+            ProgramOp(op.name, op.shapes, op.calls) for op in heavy_ops(analysis.activity, analyzed)
         ),
         coverage=CoverageInfo(
             coverage.read_fraction,
@@ -209,7 +211,7 @@ def _source(analysis: Analysis) -> SourceInfo:
 
 
 def _ledger(analysis: Analysis) -> tuple[LedgerRow, ...]:
-    times, steps = analysis.ledger, analysis.judged.steps
+    times, steps = analysis.ledger, analysis.analyzed.steps
     wall = max(1, times.end - times.start)
     start = np.array([step.start for step in steps], np.int64)
     end = np.array([step.end for step in steps], np.int64)
@@ -233,28 +235,28 @@ def _row(
     return LedgerRow(cause, known.label, known.group, ns / NS_PER_US, share, where, steps)
 
 
-def _summary(activity: Activity, judged: Judged, findings: Sequence[Finding]) -> Summary:
-    wall = max(1, judged.end - judged.start)
+def _summary(activity: Activity, analyzed: AnalyzedTime, findings: Sequence[Finding]) -> Summary:
+    wall = max(1, analyzed.end - analyzed.start)
     trace = activity.trace
     whole = int(trace.end.max() - trace.start.min()) if len(trace) else 0
 
     def share(spans: Intervals) -> float:
-        return spans.clip(judged.start, judged.end).measure / wall
+        return spans.clip(analyzed.start, analyzed.end).measure / wall
 
     busy = share(activity.busy)
     return Summary(
-        analyzed_us=(judged.end - judged.start) / NS_PER_US,
+        analyzed_us=(analyzed.end - analyzed.start) / NS_PER_US,
         trace_us=whole / NS_PER_US,
         gpu_busy=busy,
         exposed_copy=share(activity.exposed_copy),
         exposed_comm=share(activity.exposed_comm),
-        gpu_idle=1 - busy if judged.end > judged.start else 0.0,
+        gpu_idle=1 - busy if analyzed.end > analyzed.start else 0.0,
         estimated_savings_us=float(sum(f.estimated_savings_us for f in findings)),
     )
 
 
 def _not_checked(analysis: Analysis) -> tuple[NotChecked, ...]:
-    settings = guards.settings(analysis.activity, analysis.judged)
+    settings = guards.settings(analysis.activity, analysis.analyzed)
     return tuple(NotChecked(p, why, settings.get(why, "")) for p, why in analysis.blind.items())
 
 
@@ -271,7 +273,7 @@ def _with_excerpt(
     """The finding with the events around its costliest place."""
     where = {c.pattern.id: c.occurrences for c in analysis.candidates.found}[finding.pattern]
     place = places[finding.pattern]
-    made = excerpt.excerpt(analysis.activity, analysis.judged, place, where)
+    made = excerpt.excerpt(analysis.activity, analysis.analyzed, place, where)
     names: dict[str, int] = {}
     tracks = tuple(_track(analysis.trace, strip, made.start, names) for strip in made.strips)
     spans = zip(*(_us(edge - made.start) for edge in made.spans), strict=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from detector.activity import Activity
 from detector.trace import Cat
-from detector.window import Judged
+from detector.window import AnalyzedTime
 
 MOST: Final = 64
 LONGEST: Final = 200  # characters of a text of shapes
@@ -32,15 +32,15 @@ class HeavyOp:
     calls: float
 
 
-def heavy_ops(activity: Activity, judged: Judged) -> tuple[HeavyOp, ...]:
+def heavy_ops(activity: Activity, analyzed: AnalyzedTime) -> tuple[HeavyOp, ...]:
     """The heavy ops of the analyzed time, the most frequent first."""
     trace = activity.trace
     rows = activity.named(activity.of(Cat.CPU_OP), _HEAVY)
-    inside = (trace.start[rows] >= judged.start) & (trace.start[rows] < judged.end)
+    inside = (trace.start[rows] >= analyzed.start) & (trace.start[rows] < analyzed.end)
     rows = rows[inside]
     pairs = np.stack([trace.name[rows], trace.dims[rows]])
     kinds, count = np.unique(pairs, axis=1, return_counts=True)
-    steps = max(len(judged.steps), 1)
+    steps = max(len(analyzed.steps), 1)
     found = [
         HeavyOp(trace.names[name], trace.names[dims][:LONGEST] if dims >= 0 else "", n / steps)
         for name, dims, n in zip(*kinds.tolist(), count.tolist(), strict=True)

@@ -35,7 +35,7 @@ MOST: Final = 0.8  # ... at least so many of the bursts' periods
 
 
 @dataclass(frozen=True)
-class Judged:
+class AnalyzedTime:
     """The time that is analyzed, ns. ``steps`` are the steady ones; ``warmup`` are left out."""
 
     start: int
@@ -48,7 +48,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Window:
-    """A cut of the analyzed time, ns; ``step`` indexes ``Judged.steps``; outer is its context."""
+    """A cut of the analyzed time, ns; ``step`` indexes its steps; outer is the context."""
 
     start: int
     end: int
@@ -60,7 +60,7 @@ class Window:
 # -- analyzed time ---------------------------------------------------------------------------------
 
 
-def judge_time(trace: Trace) -> Judged:
+def analyzed_time(trace: Trace) -> AnalyzedTime:
     """The steady state of a trace, and in plain words what stands against analyzing it.
 
     Raises TraceError where its events lie more than ``LONGEST_SPAN`` apart.
@@ -85,7 +85,7 @@ def judge_time(trace: Trace) -> Judged:
         return _steady(activity, bursts, end, "bursts", warnings)
     warnings.append("no step markers and no regular bursts: analyzed as a whole")
     warnings.append("warm-up could not be separated; findings may be warm-up effects")
-    return Judged(start, end, (), "whole", tuple(warnings))
+    return AnalyzedTime(start, end, (), "whole", tuple(warnings))
 
 
 def _steady(
@@ -94,9 +94,9 @@ def _steady(
     end: int,
     how: Literal["updates", "bursts"],
     warnings: list[str],
-) -> Judged:
+) -> AnalyzedTime:
     warmup, steady = _warmup(activity, steps)
-    return Judged(steady[0].start, end, steady, how, tuple(warnings), warmup)
+    return AnalyzedTime(steady[0].start, end, steady, how, tuple(warnings), warmup)
 
 
 def _check_span(trace: Trace) -> None:
@@ -110,7 +110,7 @@ def _check_span(trace: Trace) -> None:
             )
 
 
-def _by_markers(activity: Activity, steps: tuple[Step, ...], warnings: list[str]) -> Judged:
+def _by_markers(activity: Activity, steps: tuple[Step, ...], warnings: list[str]) -> AnalyzedTime:
     trace = activity.trace
     warmup, steady = _warmup(activity, steps)
     last = steady[-1]
@@ -120,7 +120,7 @@ def _by_markers(activity: Activity, steps: tuple[Step, ...], warnings: list[str]
     if len(steady) < 2:
         warnings.append("fewer than two steps: warm-up could not be separated")
     start = max(start, steady[0].start)
-    return Judged(start, end, steady, "markers", tuple(warnings), warmup)
+    return AnalyzedTime(start, end, steady, "markers", tuple(warnings), warmup)
 
 
 def _done(trace: Trace, step: Step) -> int:
@@ -264,7 +264,7 @@ def _regular(name: str, edges: Int64) -> tuple[Step, ...]:
 # -- windows -------------------------------------------------------------------------------------
 
 
-def by_step(judged: Judged, parts: int = 8) -> tuple[Window, ...]:
+def by_step(analyzed: AnalyzedTime, parts: int = 8) -> tuple[Window, ...]:
     """Each step cut in equal parts, with the step as context; time between steps goes to the
     step before it. Many steps get fewer parts, so that windows stay below ``MAX_WINDOWS``.
 
@@ -274,12 +274,12 @@ def by_step(judged: Judged, parts: int = 8) -> tuple[Window, ...]:
     Raises ValueError where ``parts`` is not positive.
     """
     _check_positive("parts", parts)
-    count = len(judged.steps)
+    count = len(analyzed.steps)
     if not count:
         return ()
     stride = -(-count // MAX_WINDOWS)
-    edges = [step.start for step in judged.steps[::stride]] + [*_lag(judged), judged.end]
-    edges[0] = judged.start
+    edges = [step.start for step in analyzed.steps[::stride]] + [*_lag(analyzed), analyzed.end]
+    edges[0] = analyzed.start
     parts = max(1, min(parts, MAX_WINDOWS // (len(edges) - 1)))
     return tuple(
         Window(int(a), int(b), min(i * stride, count - 1), int(start), int(end))
@@ -289,23 +289,23 @@ def by_step(judged: Judged, parts: int = 8) -> tuple[Window, ...]:
     )
 
 
-def _lag(judged: Judged) -> list[int]:
+def _lag(analyzed: AnalyzedTime) -> list[int]:
     """Where step-long pieces of the time after the last step begin; none, if that is short."""
-    starts = np.array([step.start for step in judged.steps], np.int64)
-    last = judged.steps[-1].end
-    pieces = (judged.end - last) // int(np.median(np.diff(starts))) if len(starts) > 1 else 0
-    return _cut(last, judged.end, min(pieces, len(starts)))[:-1].tolist() if pieces else []
+    starts = np.array([step.start for step in analyzed.steps], np.int64)
+    last = analyzed.steps[-1].end
+    pieces = (analyzed.end - last) // int(np.median(np.diff(starts))) if len(starts) > 1 else 0
+    return _cut(last, analyzed.end, min(pieces, len(starts)))[:-1].tolist() if pieces else []
 
 
-def by_time(judged: Judged, count: int = 64) -> tuple[Window, ...]:
+def by_time(analyzed: AnalyzedTime, count: int = 64) -> tuple[Window, ...]:
     """Equal windows over the analyzed time; context are ``NEIGHBOURS`` windows on either side.
 
     Raises ValueError where ``count`` is not positive.
     """
     _check_positive("count", count)
-    edges = np.unique(_cut(judged.start, judged.end, min(count, MAX_WINDOWS)))
+    edges = np.unique(_cut(analyzed.start, analyzed.end, min(count, MAX_WINDOWS)))
     last = len(edges) - 1
-    steps = np.array([step.start for step in judged.steps], np.int64)
+    steps = np.array([step.start for step in analyzed.steps], np.int64)
     step = np.searchsorted(steps, edges, side="right") - 1
     return tuple(
         Window(
@@ -343,11 +343,11 @@ class ByStep:
         _check_positive("parts", self.parts)
         _check_positive("fallback", self.fallback)
 
-    def __call__(self, judged: Judged) -> tuple[Window, ...]:
+    def __call__(self, analyzed: AnalyzedTime) -> tuple[Window, ...]:
         """The windows of this analyzed time."""
-        if len(judged.steps) < 2:
-            return by_time(judged, self.fallback)
-        return by_step(judged, self.parts)
+        if len(analyzed.steps) < 2:
+            return by_time(analyzed, self.fallback)
+        return by_step(analyzed, self.parts)
 
 
 @dataclass(frozen=True)
@@ -359,6 +359,6 @@ class ByTime:
     def __post_init__(self) -> None:
         _check_positive("count", self.count)
 
-    def __call__(self, judged: Judged) -> tuple[Window, ...]:
+    def __call__(self, analyzed: AnalyzedTime) -> tuple[Window, ...]:
         """The windows of this analyzed time."""
-        return by_time(judged, self.count)
+        return by_time(analyzed, self.count)

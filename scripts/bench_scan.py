@@ -99,7 +99,7 @@ def by_stage(trace: Path, overrides: list[str]) -> tuple[Meter, Any]:
     with meter.stage("findings, report"):
         report = detector.pipeline.detect(
             read,
-            windower=meter.timed("judged time, windows", parts["window"]),
+            windower=meter.timed("analyzed time, windows", parts["window"]),
             flagger=Timed(parts["flagger"], meter, "flagger", ("score", "top_features")),
             judge=Timed(parts["judge"], meter, "judge", ("judge",)),
             settings=settings,
@@ -113,7 +113,7 @@ def wrap(meter: Meter, pipeline: ModuleType) -> None:
     """Time the stages that the pipeline calls by name; a renamed one fails here, loudly."""
     for owner, call, name in (
         (pipeline, "Activity", "activity"),
-        (pipeline, "judge_time", "judged time, windows"),
+        (pipeline, "analyzed_time", "analyzed time, windows"),
         (pipeline.features, "extract", "activity, features"),
         (pipeline, "merge", "regions"),
         (pipeline, "gather", "evidence"),

@@ -30,7 +30,7 @@ from detector.errors import TraceError  # noqa: E402  the path first
 from detector.kineto import read  # noqa: E402
 from detector.replay import Graph, Times  # noqa: E402
 from detector.trace import Cat, Int64, Trace  # noqa: E402
-from detector.window import judge_time  # noqa: E402
+from detector.window import analyzed_time  # noqa: E402
 
 SHARED = ROOT.parent / "shared" / "traces"
 MEDIAN_BAR, WIDE_BAR = 0.01, 0.05  # of the makespan: in the median, in nine of ten
@@ -96,8 +96,8 @@ def _makespan(start: Int64, end: Int64) -> int:
 
 
 def _step_errors(trace: Trace, times: Times) -> tuple[float, ...]:
-    """Of each judged step or burst, along the thread that marks it (else the one that launches)."""
-    steps = judge_time(trace).steps
+    """Of each analyzed step or burst, along the thread that marks it (else that launches)."""
+    steps = analyzed_time(trace).steps
     edges = np.array([(step.start, step.end) for step in steps], np.int64).reshape(-1, 2)
     rows = np.flatnonzero(times.timed & (trace.track == _marked(trace, edges[:, 0])))
     at = np.concatenate([trace.start[rows], trace.end[rows]])

@@ -43,7 +43,7 @@ from detector.lab.training import SIDES, Training, limits_of, matrix  # noqa: E4
 from detector.patterns import BY_ID, IDS  # noqa: E402
 from detector.taxonomy import NONE  # noqa: E402
 from detector.trace import NS_PER_US  # noqa: E402
-from detector.window import Judged  # noqa: E402
+from detector.window import AnalyzedTime  # noqa: E402
 from scripts.scanned import Case, cases  # noqa: E402
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def show(error: Error, scored: Scored, case: Case, out: Path, number: int) -> Er
     from matplotlib.figure import Figure
 
     analysis, label = analyze(case.read()), case.label
-    span = span_of(error, analysis.judged)
+    span = span_of(error, analysis.analyzed)
     shown = label if error.kind == "miss" else _told(label, error)
     figure = Figure(figsize=SIZE, dpi=DPI)
     upper = figure.add_axes((0.125, 0.33, 0.855, 0.6))
@@ -253,12 +253,12 @@ def _told(label: Label, error: Error) -> Label:
     return replace(label, regions=(*label.regions, *told))
 
 
-def span_of(error: Error, judged: Judged) -> tuple[float, float]:
+def span_of(error: Error, analyzed: AnalyzedTime) -> tuple[float, float]:
     """What a picture shows, µs: the step of the error and its neighbours, else all."""
-    steps = [(s.start / NS_PER_US, s.end / NS_PER_US) for s in judged.steps]
+    steps = [(s.start / NS_PER_US, s.end / NS_PER_US) for s in analyzed.steps]
     at = [i for i, (a, b) in enumerate(steps) if a < error.end_us and b > error.start_us]
     if not at:
-        return judged.start / NS_PER_US, judged.end / NS_PER_US
+        return analyzed.start / NS_PER_US, analyzed.end / NS_PER_US
     return steps[max(at[0] - 1, 0)][0], steps[min(at[-1] + 1, len(steps) - 1)][1]
 
 

@@ -9,7 +9,7 @@ from detector.evidence import Evidence, gather
 from detector.region import Region
 from detector.taxonomy import Side
 from detector.trace import Trace
-from detector.window import Judged, judge_time
+from detector.window import AnalyzedTime, analyzed_time
 from tests.traces import (
     annotation,
     call,
@@ -67,12 +67,12 @@ def evidence_of(
     return gather(Activity(trace), judged_of(trace), region)
 
 
-def judged_of(trace: Trace) -> Judged:
+def judged_of(trace: Trace) -> AnalyzedTime:
     """All of the marked steps, to the end."""
     steps = trace.steps
     if not steps:
-        return judge_time(trace)
-    return Judged(steps[0].start, steps[-1].end, steps, "markers")
+        return analyzed_time(trace)
+    return AnalyzedTime(steps[0].start, steps[-1].end, steps, "markers")
 
 
 def readback(**changes: object) -> Evidence:

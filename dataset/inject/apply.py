@@ -44,7 +44,7 @@ class Replayed:
 
     @cached_property
     def steps(self) -> Int64:
-        """Where the judged steps begin, and the end of the last, on the new axis."""
+        """Where the analyzed steps begin, and the end of the last, on the new axis."""
         spans = self.base.spans
         edges = np.array([*(span.start for span in spans), spans[-1].end], np.int64)
         return self._axes[self.base.main].at(edges)

@@ -20,7 +20,7 @@ from detector import kineto, vocabulary
 from detector.activity import Activity
 from detector.intervals import Intervals
 from detector.trace import HOST_CATS, Bool, Cat, Int64, Trace
-from detector.window import judge_time
+from detector.window import analyzed_time
 
 Where = Literal["main", "forward", "backward", "optimizer", "between_steps"]
 
@@ -51,7 +51,7 @@ class Base(Palette):
         super().__init__(trace, Activity(trace))
         self.path = Path(path)
         self.main = self._main_track()
-        self.judged = judge_time(trace)
+        self.analyzed = analyzed_time(trace)
         self.name = self.path.name.removesuffix(".gz").removesuffix(".json")
         self.torch = str(trace.metadata.get("pytorch_version", ""))
 
@@ -72,9 +72,9 @@ class Base(Palette):
     # -- steps -------------------------------------------------------------------------------
     @cached_property
     def spans(self) -> tuple[Span, ...]:
-        """The judged steps, each up to the next; the judged time itself where there are none."""
-        steps, end = self.judged.steps, self.judged.end
-        edges = [self.judged.start, *(step.start for step in steps[1:]), end]
+        """The analyzed steps, each up to the next; all analyzed time where there are none."""
+        steps, end = self.analyzed.steps, self.analyzed.end
+        edges = [self.analyzed.start, *(step.start for step in steps[1:]), end]
         return tuple(Span(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True) if b > a)
 
     @cached_property
@@ -82,7 +82,7 @@ class Base(Palette):
         """What "some" and "once" choose from: the steps; equal parts where there is but one."""
         if len(self.spans) > 1:
             return self.spans
-        edges = np.linspace(self.judged.start, self.judged.end, PARTS + 1).astype(np.int64)
+        edges = np.linspace(self.analyzed.start, self.analyzed.end, PARTS + 1).astype(np.int64)
         return tuple(Span(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True))
 
     @property

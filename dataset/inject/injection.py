@@ -218,7 +218,7 @@ def _acting(base: Base, faults: Sequence[Fault]) -> list[Span]:
 
 def _parameters(base: Base, faults: Sequence[Fault]) -> dict[str, Any]:
     return {
-        "judged_by": base.judged.how,
+        "judged_by": base.analyzed.how,
         "steps": len(base.spans),
         "faults": [
             {

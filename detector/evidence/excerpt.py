@@ -15,7 +15,7 @@ from detector.activity import CALLS, Activity
 from detector.evidence import words
 from detector.patterns import Occurrences
 from detector.trace import DEVICE_WORK, Bool, Cat, Int64, Trace
-from detector.window import Judged
+from detector.window import AnalyzedTime
 
 MOST_EVENTS: Final = 400
 MOST_TRACKS: Final = 5  # of the host, and as many of the device
@@ -69,13 +69,13 @@ class Excerpt:
 
 
 def excerpt(
-    activity: Activity, judged: Judged, place: tuple[int, int], occurrences: Occurrences
+    activity: Activity, analyzed: AnalyzedTime, place: tuple[int, int], occurrences: Occurrences
 ) -> Excerpt:
     """The events around a place [start, end), ns, with those at fault marked."""
     trace = activity.trace
     start, end = _part(trace, place, occurrences)
     margin = int((end - start) * _MARGIN)
-    start, end = max(start - margin, judged.start), min(end + margin, judged.end)
+    start, end = max(start - margin, analyzed.start), min(end + margin, analyzed.end)
     rows = _overlapping(trace, start, end)
     faulty = np.isin(rows, occurrences.rows)
     strips = [

@@ -24,7 +24,7 @@ from detector.patterns import IDS, Circumstances, circumstances_of
 from detector.region import Region
 from detector.signals import signals_of
 from detector.trace import NS_PER_US, Cat, Int64
-from detector.window import Judged
+from detector.window import AnalyzedTime
 
 _STEP: Final = re.compile(r"^ProfilerStep#")
 MOST: Final[dict[Kind, int]] = {
@@ -39,27 +39,27 @@ MOST: Final[dict[Kind, int]] = {
 }
 
 
-def gather(activity: Activity, judged: Judged, region: Region) -> Evidence:
+def gather(activity: Activity, analyzed: AnalyzedTime, region: Region) -> Evidence:
     """The evidence for a region of a trace."""
-    return _prepared(activity, judged).gather(region)
+    return _prepared(activity, analyzed).gather(region)
 
 
 @lru_cache(maxsize=1)
-def _prepared(activity: Activity, judged: Judged) -> _Prepared:
-    return _Prepared(activity, judged)
+def _prepared(activity: Activity, analyzed: AnalyzedTime) -> _Prepared:
+    return _Prepared(activity, analyzed)
 
 
-def visible(activity: Activity, judged: Judged) -> frozenset[str]:
+def visible(activity: Activity, analyzed: AnalyzedTime) -> frozenset[str]:
     """Ids of the patterns whose needs this trace meets."""
-    return frozenset(IDS) - guards.blind(activity, judged).keys()
+    return frozenset(IDS) - guards.blind(activity, analyzed).keys()
 
 
 class _Prepared:
-    """A trace made ready: measures as prefix sums, events grouped by name, judged totals."""
+    """A trace made ready: measures as prefix sums, events grouped by name, analyzed totals."""
 
-    def __init__(self, activity: Activity, judged: Judged) -> None:
-        self.a, self.trace, self.judged = activity, activity.trace, judged
-        self.visible = visible(activity, judged)
+    def __init__(self, activity: Activity, analyzed: AnalyzedTime) -> None:
+        self.a, self.trace, self.analyzed = activity, activity.trace, analyzed
+        self.visible = visible(activity, analyzed)
         self.frames = Frames(activity)
         self.occurring = Occurring(activity, self.visible)
 
@@ -92,13 +92,13 @@ class _Prepared:
 
     @cached_property
     def _totals(self) -> list[tuple[float, float]]:
-        start, end = self.judged.start, self.judged.end
+        start, end = self.analyzed.start, self.analyzed.end
         return [(amount(start, end), over(start, end)) for amount, over in self._amounts]
 
     def _rows(self, region: Region) -> tuple[EvidenceRow, ...]:
         start, end = region.start, region.end
-        inner = max(start, self.judged.start), min(end, self.judged.end)
-        outside = self.judged.end - self.judged.start - max(inner[1] - inner[0], 0)
+        inner = max(start, self.analyzed.start), min(end, self.analyzed.end)
+        outside = self.analyzed.end - self.analyzed.start - max(inner[1] - inner[0], 0)
         rows = []
         for spec, (amount, over), totals in zip(MEASURES, self._amounts, self._totals, strict=True):
             value, base = amount(start, end), over(start, end)
@@ -121,7 +121,7 @@ class _Prepared:
     # -- names ---------------------------------------------------------------------------------
 
     def _items(self, region: Region) -> tuple[Item, ...]:
-        length = self.judged.end - self.judged.start
+        length = self.analyzed.end - self.analyzed.start
         return tuple(
             item
             for listing, whole in self._listings
@@ -141,7 +141,7 @@ class _Prepared:
             self.frames.listing,
         )
         return [
-            (listing, listing.sums(self.judged.start, self.judged.end))
+            (listing, listing.sums(self.analyzed.start, self.analyzed.end))
             for listing in made
             if len(listing.start)
         ]
@@ -215,7 +215,7 @@ class _Prepared:
     # -- place ---------------------------------------------------------------------------------
 
     def _place(self, region: Region) -> Place:
-        steps = self.judged.steps
+        steps = self.analyzed.steps
         start = np.array([step.start for step in steps], np.int64)
         length = np.array([step.end - step.start for step in steps], np.int64)
         step_ns = float(np.median(length)) if len(steps) else 0.0
@@ -223,7 +223,7 @@ class _Prepared:
         last = max(int(np.searchsorted(start, region.end)) - 1, first)
         return Place(
             (region.end - region.start) / NS_PER_US,
-            (self.judged.end - self.judged.start) / NS_PER_US,
+            (self.analyzed.end - self.analyzed.start) / NS_PER_US,
             step_ns / NS_PER_US,
             first if len(steps) else -1,
             last if len(steps) else -1,

@@ -12,7 +12,7 @@ from detector.activity import Activity
 from detector.evidence import words
 from detector.evidence.listing import Floats, around
 from detector.trace import Bool, Cat, Int64
-from detector.window import Judged
+from detector.window import AnalyzedTime
 
 MOST: Final = 12
 _LONGEST_SHAPES: Final = 90
@@ -34,10 +34,10 @@ class Heavy:
     shapes: str = ""
 
 
-def kernels(activity: Activity, judged: Judged) -> tuple[Heavy, ...]:
+def kernels(activity: Activity, analyzed: AnalyzedTime) -> tuple[Heavy, ...]:
     """The kernels of the main device with the most time, and the shapes of the ops behind them."""
     trace, rows = activity.trace, activity.kernels
-    rows = rows[_inside(trace.start[rows], judged)]
+    rows = rows[_inside(trace.start[rows], analyzed)]
     labels = {i: words.kernel(trace.names[i]) for i in np.unique(trace.name[rows]).tolist()}
     ids = {label: i for i, label in enumerate(dict.fromkeys(labels.values()))}
     of_name = np.zeros(len(trace.names), np.int64)
@@ -49,7 +49,7 @@ def kernels(activity: Activity, judged: Judged) -> tuple[Heavy, ...]:
     return _ranked(activity, list(ids), of_name[trace.name[rows]], dims, time, np.zeros(len(rows)))
 
 
-def ops(activity: Activity, judged: Judged) -> tuple[Heavy, ...]:
+def ops(activity: Activity, analyzed: AnalyzedTime) -> tuple[Heavy, ...]:
     """The ops with the most time, on the host and of what they issued to the device."""
     trace, rows = activity.trace, activity.of(Cat.CPU_OP)
     dur = trace.dur[rows].astype(np.float64)
@@ -57,15 +57,15 @@ def ops(activity: Activity, judged: Judged) -> tuple[Heavy, ...]:
     inner = owner >= 0
     own = np.maximum(dur - np.bincount(owner[inner], dur[inner], len(rows)), 0)
     device = _issued(activity, rows)
-    here = _inside(trace.start[rows], judged)
+    here = _inside(trace.start[rows], analyzed)
     key, dims = trace.name[rows][here].astype(np.int64), trace.dims[rows][here].astype(np.int64)
     ids, which = np.unique(key, return_inverse=True)
     labels = [words.plain(trace.names[i]) for i in ids.tolist()]
     return _ranked(activity, labels, which, dims, own[here], device[here])
 
 
-def _inside(start: Int64, judged: Judged) -> Bool:
-    return np.asarray((start >= judged.start) & (start < judged.end), np.bool_)
+def _inside(start: Int64, analyzed: AnalyzedTime) -> Bool:
+    return np.asarray((start >= analyzed.start) & (start < analyzed.end), np.bool_)
 
 
 def _issued(activity: Activity, rows: Int64) -> Floats:

@@ -107,14 +107,16 @@ class Listing:
         weight[at] = self.own_time(at, span.covered(low, high).astype(np.float64))
         return weight
 
-    def items(self, start: int, end: int, whole: Sums, judged: int, most: int) -> tuple[Item, ...]:
+    def items(
+        self, start: int, end: int, whole: Sums, analyzed: int, most: int
+    ) -> tuple[Item, ...]:
         """The most telling names of [start, end): by own time, by excess over the rest, by count.
 
-        ``whole`` are the sums of the judged time and ``judged`` its length in ns.
+        ``whole`` are the sums of the analyzed time and ``analyzed`` its length in ns.
         """
         here, length = self.sums(start, end), max(end - start, 1)
         share = here.own / length
-        outside = judged - length
+        outside = analyzed - length
         rest = np.maximum(whole.own - here.own, 0) / outside if outside > 0 else None
         excess = share if rest is None else share - rest
         chosen = _round_robin([share, excess, here.count], most, here.own + here.count > 0)

@@ -27,7 +27,7 @@ class SourceLine:
 class EvidenceRow:
     """One number.
 
-    ``rest`` is the same in the judged time outside the region, None where there is none of it;
+    ``rest`` is the same in the analyzed time outside the region, None where there is none of it;
     for a count it is what the rest has in as much time. Shares are in [0, 1].
     """
 
@@ -42,7 +42,7 @@ class EvidenceRow:
 class Item:
     """Events of one name: ``total_us`` inside the region is ``share`` of its length.
 
-    ``rest`` is their share of the judged time outside. ``user`` names come from the profiled
+    ``rest`` is their share of the analyzed time outside. ``user`` names come from the profiled
     program rather than from a library. ``mb`` is what copies moved (0 where nothing is known).
     """
 
@@ -66,12 +66,12 @@ class Place:
     """Where the region lies: its length, and its part of the marked steps (-1 without)."""
 
     dur_us: float
-    judged_us: float
-    step_us: float  # median length of a judged step; 0 without steps
+    analyzed_us: float
+    step_us: float  # median length of a analyzed step; 0 without steps
     first_step: int
     last_step: int
     offset: float  # start inside the first step, in steps
-    steps: int  # number of judged steps
+    steps: int  # number of analyzed steps
 
 
 @dataclass(frozen=True)

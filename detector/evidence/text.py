@@ -83,7 +83,7 @@ def _lines(evidence: Evidence, user_names: bool) -> Iterator[_Line]:
     for section, (title, unit) in enumerate((("Shares", True), ("Counts and means", False)), 1):
         rows = [row for row in table if (row.unit == "share") is unit]
         ranked = sorted(rows, key=lambda row: -_telling(row))
-        yield _Line(section, 0.0, f"{title} (in brackets the rest of the judged time):")
+        yield _Line(section, 0.0, f"{title} (in brackets the rest of the analyzed time):")
         for row in rows:
             absent = 2.0 if row.value == 0 else 0.0  # what is not here tells less
             yield _Line(section, 0.2 + absent + 0.2 * ranked.index(row), number_line(row))
@@ -108,7 +108,7 @@ def _context_lines(evidence: Evidence) -> Iterator[_Line]:
     causes = [row for row in evidence.context.rows if row.key.startswith("time_")]
     savings = [row for row in evidence.context.rows if row.key.startswith("saves_")]
     shares = {row.key: row for row in evidence.context.rows if row.key.startswith("saved_")}
-    yield _Line(97, 0.0, "Time by cause (in brackets the rest of the judged time):")
+    yield _Line(97, 0.0, "Time by cause (in brackets the rest of the analyzed time):")
     for rank, row in enumerate(filter(_says_something, causes), 1):
         yield _Line(97, 0.4 * rank, number_line(row))
     yield _Line(98, 0.0, "What repairs of the whole trace save, by replaying it without:")
@@ -143,8 +143,8 @@ def _header(evidence: Evidence) -> str:
     parts = [f"Region: {side} side, {_us(place.dur_us)}"]
     if place.steps:
         parts.append(_steps(place))
-    part = place.dur_us / max(place.judged_us, 1e-9)
-    parts.append(f"{part:.1%} of the judged time")
+    part = place.dur_us / max(place.analyzed_us, 1e-9)
+    parts.append(f"{part:.1%} of the analyzed time")
     device = "no device (CPU run)" if evidence.vendor == "cpu" else evidence.vendor
     return "; ".join([*parts, device])
 

@@ -19,7 +19,7 @@ from detector.patterns import PATTERNS
 from detector.patterns.capability import generation
 from detector.signals import Signals
 from detector.trace import Cat
-from detector.window import Judged
+from detector.window import AnalyzedTime
 
 Float32 = npt.NDArray[np.float32]
 
@@ -72,21 +72,21 @@ _INDEX: Final = {pattern.id: i for i, pattern in enumerate(PATTERNS)}
 
 def matrix(analysis: Analysis) -> Float32:
     """float32[candidates, len(COLUMNS)], in their order."""
-    found, ledger, judged = analysis.candidates.found, analysis.ledger, analysis.judged
+    found, ledger, analyzed = analysis.candidates.found, analysis.ledger, analysis.analyzed
     if not found:
         return np.zeros((0, len(COLUMNS)), np.float32)
     wall = max(1, ledger.end - ledger.start)
     total = ledger.total()
     causes = [total.get(cause.id, 0) / wall for cause in CAUSES]
-    about = _program(analysis.signals, judged, wall)
+    about = _program(analysis.signals, analyzed, wall)
     rows = [
-        [*_own(one, total, judged, wall), *_among(i, found, analysis.candidates.joint_ns / wall)]
+        [*_own(one, total, analyzed, wall), *_among(i, found, analysis.candidates.joint_ns / wall)]
         for i, one in enumerate(found)
     ]
     return np.array([[*row, *about, *causes] for row in rows], np.float32)
 
 
-def _own(one: Candidate, total: dict[str, int], judged: Judged, wall: int) -> list[float]:
+def _own(one: Candidate, total: dict[str, int], analyzed: AnalyzedTime, wall: int) -> list[float]:
     where = one.occurrences
     count = max(1, len(where))
     explained = sum(total.get(cause, 0) for cause in one.pattern.explains)
@@ -101,25 +101,25 @@ def _own(one: Candidate, total: dict[str, int], judged: Judged, wall: int) -> li
         _log(one.best_ns / 1e3),
         _log(one.best_ns / 1e3 / count),
         _log(count),
-        _log(count / max(1, len(judged.steps))),
+        _log(count / max(1, len(analyzed.steps))),
         _log(float(np.median(where.end - where.start)) / 1e3),
         where.spans.measure / wall,
         (last - first) / wall,
-        *_by_step(one, judged),
+        *_by_step(one, analyzed),
         explained / wall,
         one.best_ns / explained if explained else np.nan,
     ]
 
 
-def _by_step(one: Candidate, judged: Judged) -> tuple[float, float, float]:
+def _by_step(one: Candidate, analyzed: AnalyzedTime) -> tuple[float, float, float]:
     """In how many steps it occurs, how unevenly it gains, and how much of it in one step."""
-    if len(judged.steps) < 2:
+    if len(analyzed.steps) < 2:
         return np.nan, np.nan, np.nan
-    start = np.array([step.start for step in judged.steps])
+    start = np.array([step.start for step in analyzed.steps])
     step = np.searchsorted(start, one.occurrences.start, side="right")
     gain = np.array(one.by_step_ns, np.float64)
     mean = float(gain.mean()) if len(gain) else 0.0
-    touched = len(np.unique(step)) / len(judged.steps)
+    touched = len(np.unique(step)) / len(analyzed.steps)
     if mean <= 0:
         return touched, np.nan, np.nan
     return touched, float(gain.std()) / mean, float(gain.max() / gain.sum())
@@ -130,7 +130,7 @@ def _among(i: int, found: Sequence[Candidate], joint: float) -> list[float]:
     return [i, len(found), joint, max(others, default=0.0)]
 
 
-def _program(signals: Signals, judged: Judged, wall: int) -> list[float]:
+def _program(signals: Signals, analyzed: AnalyzedTime, wall: int) -> list[float]:
     activity, trace = signals.activity, signals.trace
     kernels = len(activity.kernels)
     ms = wall / 1e6
@@ -139,7 +139,7 @@ def _program(signals: Signals, judged: Judged, wall: int) -> list[float]:
         activity.has_device,
         trace.vendor == "rocm",
         generation(signals),
-        len(judged.steps),
+        len(analyzed.steps),
         _log(wall / 1e3),
         _log(kernels / ms),
         _log(len(activity.of(Cat.CPU_OP)) / ms),

@@ -13,7 +13,7 @@ from detector.features.cuts import Cuts, Sheet
 from detector.features.measure import Values
 from detector.features.table import COLUMNS, FEATURES
 from detector.trace import Int64
-from detector.window import Judged, Window
+from detector.window import AnalyzedTime, Window
 
 PLACES: Final = 8
 
@@ -27,14 +27,14 @@ def extract(analysis: Analysis, windows: Sequence[Window]) -> Float32:
     """
     if not windows:
         return np.empty((0, len(COLUMNS)), np.float32)
-    sheet, judged = Sheet(analysis), analysis.judged
+    sheet, analyzed = Sheet(analysis), analysis.analyzed
     table = np.array(
         [(w.start, w.end, w.outer_start, w.outer_end) for w in windows], np.int64
     ).reshape(-1, 4)
     outer, which = np.unique(table[:, 2:], axis=0, return_inverse=True)
     narrow = _all(Cuts(sheet, table[:, 0], table[:, 1]))
     wide = _all(Cuts(sheet, outer[:, 0], outer[:, 1]))
-    place = _places(judged, table[:, 0], table[:, 1])
+    place = _places(analyzed, table[:, 0], table[:, 1])
     # Written part by part: all parts at once in float64 would be three times the memory.
     parts = np.empty((4, len(FEATURES), len(windows)), np.float32)
     parts[0], parts[1] = narrow, wide[:, which.ravel()]
@@ -69,13 +69,13 @@ def _by_place(narrow: Values, place: Int64) -> Values:
     return result
 
 
-def _places(judged: Judged, start: Int64, end: Int64) -> Int64:
+def _places(analyzed: AnalyzedTime, start: Int64, end: Int64) -> Int64:
     """Which eighth of its step each window's middle lies in; -1 where there are no steps."""
-    if len(judged.steps) < 2:
+    if len(analyzed.steps) < 2:
         return np.full(len(start), -1, np.int64)
-    edges = np.array([*(step.start for step in judged.steps), judged.end], np.int64)
+    edges = np.array([*(step.start for step in analyzed.steps), analyzed.end], np.int64)
     middle = start + (end - start) // 2
-    step = np.clip(np.searchsorted(edges, middle, side="right") - 1, 0, len(judged.steps) - 1)
+    step = np.clip(np.searchsorted(edges, middle, side="right") - 1, 0, len(analyzed.steps) - 1)
     phase = (middle - edges[step]) * PLACES // np.maximum(edges[step + 1] - edges[step], 1)
     found: Int64 = np.clip(phase, 0, PLACES - 1)
     return found

@@ -81,8 +81,8 @@ def _edges(ranks: Sequence[RankTrace], matched: Matched) -> Int64:
     if len(usual) == len(ranks):
         edges = np.array(usual)
         return np.unique(edges[0] + np.median(edges - edges[0], axis=0).astype(np.int64))
-    starts = [r.judged[0] - o for r, o in zip(ranks, matched.offset.tolist(), strict=True)]
-    ends = [r.judged[1] - o for r, o in zip(ranks, matched.offset.tolist(), strict=True)]
+    starts = [r.analyzed[0] - o for r, o in zip(ranks, matched.offset.tolist(), strict=True)]
+    ends = [r.analyzed[1] - o for r, o in zip(ranks, matched.offset.tolist(), strict=True)]
     return np.array([min(starts), max(max(ends), min(starts) + 1)])
 
 
@@ -113,7 +113,7 @@ def _missing(ranks: Sequence[RankTrace]) -> tuple[tuple[int, ...], tuple[str, ..
 def _step(rank: RankTrace) -> float:
     if rank.steps:
         return float(np.median([end - start for start, end in rank.steps])) / NS_PER_US
-    return (rank.judged[1] - rank.judged[0]) / NS_PER_US
+    return (rank.analyzed[1] - rank.analyzed[0]) / NS_PER_US
 
 
 def _mean(ns: Int64) -> float:
@@ -132,7 +132,7 @@ def _ranks(ranks: Sequence[RankTrace], matched: Matched, late: Lateness) -> tupl
             waiting_us=float(waiting[r]) / NS_PER_US,
             transfer_us=float(transfer[r]) / NS_PER_US,
             late_us=float(late.by_step[r].sum()) / NS_PER_US,
-            ledger=_causes(causes(rank, *rank.judged)),
+            ledger=_causes(causes(rank, *rank.analyzed)),
         )
         for r, rank in enumerate(ranks)
     )

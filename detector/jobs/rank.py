@@ -15,7 +15,7 @@ from detector.collectives import kernel_of, op_of
 from detector.ledger import CODE
 from detector.signals import signals_of
 from detector.trace import Int8, Int32, Int64, Trace
-from detector.window import Judged, judge_time
+from detector.window import AnalyzedTime, analyzed_time
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ class RankTrace:
     start: int  # of the whole trace, ns, absolute
     end: int
     base_ns: int
-    judged: tuple[int, int]  # analyzed time, absolute
+    analyzed: tuple[int, int]  # analyzed time, absolute
     steps: tuple[tuple[int, int], ...]  # of the analyzed time, absolute
     is_device: bool
     kinds: tuple[Kind, ...]
@@ -83,10 +83,10 @@ class RankTrace:
     work_shape: Int64  # a hash of what it works on
 
 
-def reduced(trace: Trace, judged: Judged | None = None) -> RankTrace:
-    """The rank of this trace. ``judged``: its analyzed time, if that is known already."""
+def reduced(trace: Trace, analyzed: AnalyzedTime | None = None) -> RankTrace:
+    """The rank of this trace. ``analyzed``: its analyzed time, if that is known already."""
     activity = Activity(trace)
-    judged = judged or judge_time(trace)
+    analyzed = analyzed or analyzed_time(trace)
     base = trace.base_ns
     start = int(trace.start.min()) if len(trace) else 0
     end = int(trace.end.max()) if len(trace) else 0
@@ -106,8 +106,8 @@ def reduced(trace: Trace, judged: Judged | None = None) -> RankTrace:
         start=start + base,
         end=end + base,
         base_ns=base,
-        judged=(judged.start + base, judged.end + base),
-        steps=tuple((s.start + base, s.end + base) for s in judged.steps),
+        analyzed=(analyzed.start + base, analyzed.end + base),
+        steps=tuple((s.start + base, s.end + base) for s in analyzed.steps),
         is_device=activity.has_device,
         kinds=kinds,
         lanes=lanes,

@@ -9,13 +9,13 @@ from detector.intervals import Intervals
 from detector.ledger import BY_ID, Ledger, build
 from detector.signals import signals_of
 from detector.trace import Trace
-from detector.window import judge_time
+from detector.window import analyzed_time
 from tests.random_traces import TRACES
 
 
 def ledger_of(trace: Trace) -> Ledger:
-    judged = judge_time(trace)
-    return build(signals_of(trace), judged.start, judged.end)
+    analyzed = analyzed_time(trace)
+    return build(signals_of(trace), analyzed.start, analyzed.end)
 
 
 @given(TRACES)

@@ -21,7 +21,7 @@ from detector.patterns import BY_ID, IDS
 from detector.report import Report, from_json, occurrences, to_json
 from detector.taxonomy import NONE, UNCLEAR, severity
 from detector.trace import Step, Trace
-from detector.window import ByStep, judge_time
+from detector.window import ByStep, analyzed_time
 from tests.random_traces import SEEDS, random_trace
 
 
@@ -158,8 +158,8 @@ def test_a_finding_lies_in_its_span_and_in_its_steps(seed: int, steps: int) -> N
 @given(SEEDS, STEPS)
 def test_the_ledger_adds_up_to_the_analyzed_time(seed: int, steps: int) -> None:
     report, trace = any_report(seed, steps)
-    judged = judge_time(trace)
-    assert sum(round(row.us * 1_000) for row in report.ledger) == judged.end - judged.start
+    analyzed = analyzed_time(trace)
+    assert sum(round(row.us * 1_000) for row in report.ledger) == analyzed.end - analyzed.start
 
 
 @FEW

@@ -11,7 +11,7 @@ import pytest
 from detector import kineto
 from detector.ledger import Ledger, build
 from detector.signals import signals_of
-from detector.window import judge_time
+from detector.window import analyzed_time
 
 FOLDER = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="no folder of shared traces here")
@@ -25,8 +25,8 @@ MOST = 0.8
 @cache
 def ledger(name: str) -> Ledger:
     trace = kineto.read(FOLDER / f"{name}.json.gz")
-    judged = judge_time(trace)
-    return build(signals_of(trace), judged.start, judged.end)
+    analyzed = analyzed_time(trace)
+    return build(signals_of(trace), analyzed.start, analyzed.end)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -8,15 +8,15 @@ from detector.analyzable import WhyNot, blind, why_not
 from detector.ledger import build
 from detector.signals import signals_of
 from detector.trace import Cat, Trace
-from detector.window import judge_time
+from detector.window import analyzed_time
 from tests.traces import Event, call, kernel, launch, op, repeat, trace_of
 
 STEP = (op("aten::mm", 0, 20), launch(5, 5, corr=1), kernel("gemm", 12, 30, corr=1))
 
 
 def verdict(trace: Trace) -> WhyNot | None:
-    judged = judge_time(trace)
-    return why_not(build(signals_of(trace), judged.start, judged.end), judged)
+    analyzed = analyzed_time(trace)
+    return why_not(build(signals_of(trace), analyzed.start, analyzed.end), analyzed)
 
 
 def reason(*events: Event, steps: tuple[tuple[float, float], ...] = ()) -> str:

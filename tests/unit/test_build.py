@@ -171,7 +171,7 @@ def test_nothing_but_the_label_columns_says_what_is_wrong(fresh: Path) -> None:
     truth = {"cpu", "gpu", "unknown_cpu", "unknown_gpu", "pattern"}
     assert set(windows.columns) == {*about, "start_us", "end_us", *truth, *COLUMNS}
     assert {str(windows[c].dtype) for c in COLUMNS} == {"float32"}
-    learnt = {"text", "numbers", "visible"}
+    learnt = {"text", "visible"}
     assert set(evidence.columns) == {*about, *learnt, "pattern", "side"}
     injectors = set(FEW) | {"memory-dtype-churn", "@@", "simulat", "inject"}
     for text in evidence["text"]:

@@ -14,7 +14,7 @@ from detector.evidence import SourceLine, gather, visible, words
 from detector.evidence.listing import around, nearest
 from detector.evidence.measures import KEYS
 from detector.region import Region
-from detector.window import judge_time
+from detector.window import analyzed_time
 from tests.judging import STEP, evidence_of, loader, readback, readback_trace
 from tests.traces import call, kernel, launch, op, python, repeat, trace_of
 
@@ -291,7 +291,7 @@ def test_a_cpu_run_shows_no_device_patterns():
 
 
 def shown_by(trace):
-    return visible(Activity(trace), judge_time(trace))
+    return visible(Activity(trace), analyzed_time(trace))
 
 
 def test_shapes_make_shape_patterns_visible():
@@ -308,8 +308,8 @@ def test_the_loader_stall_of_a_real_trace_stands_out():
     from detector import kineto
 
     trace = kineto.read(TRACES / "v100_resnet50_train_workers0.json.gz")
-    activity, judged = Activity(trace), judge_time(trace)
-    first = judged.steps[0]
-    evidence = gather(activity, judged, Region(first.start, first.start + 50_000_000, 0.9, "cpu"))
+    activity, analyzed = Activity(trace), analyzed_time(trace)
+    first = analyzed.steps[0]
+    evidence = gather(activity, analyzed, Region(first.start, first.start + 50_000_000, 0.9, "cpu"))
     assert evidence.value("loader_sync") > 0.9
     assert "_SingleProcessDataLoaderIter" in evidence.text()

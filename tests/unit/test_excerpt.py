@@ -16,7 +16,7 @@ from detector.evidence import heaviest
 from detector.evidence.excerpt import Excerpt, excerpt
 from detector.patterns import Occurrences
 from detector.trace import NS_PER_US
-from detector.window import judge_time
+from detector.window import analyzed_time
 from tests.traces import Event, kernel, launch, op, python, sync, trace_of
 
 US = NS_PER_US
@@ -30,7 +30,7 @@ def excerpt_of(
     rows = np.flatnonzero([trace.names[i] == at_fault for i in trace.name])
     occurrences = Occurrences(rows, trace.start[rows], trace.end[rows])
     span = place[0] * US, place[1] * US
-    whole = replace(judge_time(trace), start=int(trace.start[0]), end=int(trace.end.max()))
+    whole = replace(analyzed_time(trace), start=int(trace.start[0]), end=int(trace.end.max()))
     return excerpt(Activity(trace), whole, span, occurrences)
 
 
@@ -163,8 +163,8 @@ def test_every_event_of_the_place_is_drawn_or_counted(listed):
 
 def heavy(*events: Event) -> tuple[tuple[heaviest.Heavy, ...], tuple[heaviest.Heavy, ...]]:
     trace = trace_of(*events)
-    activity, judged = Activity(trace), judge_time(trace)
-    return heaviest.kernels(activity, judged), heaviest.ops(activity, judged)
+    activity, analyzed = Activity(trace), analyzed_time(trace)
+    return heaviest.kernels(activity, analyzed), heaviest.ops(activity, analyzed)
 
 
 def test_kernels_and_ops_are_ranked_by_their_time_with_shapes():

@@ -11,7 +11,7 @@ import pytest
 from detector.features import COLUMNS, FEATURES, VARIANTS, extract, in_words
 from detector.patterns import PATTERNS
 from detector.trace import Step, Trace
-from detector.window import Judged, by_step, by_time
+from detector.window import AnalyzedTime, by_step, by_time
 from tests.analyses import analysis_of
 from tests.traces import (
     Event,
@@ -30,12 +30,14 @@ from tests.traces import (
 def value(name: str, *events: Event, until: float = 100, **rest: object) -> float:
     """A feature of the one window [0, until) us."""
     trace = trace_of(*events, **rest)  # type: ignore[arg-type]
-    judged = Judged(0, round(until * 1_000), (), "whole")
-    return float(extract(analysis_of(trace, judged), by_time(judged, 1))[0, COLUMNS.index(name)])
+    analyzed = AnalyzedTime(0, round(until * 1_000), (), "whole")
+    return float(
+        extract(analysis_of(trace, analyzed), by_time(analyzed, 1))[0, COLUMNS.index(name)]
+    )
 
 
-def columns(trace: Trace, judged: Judged, parts: int) -> dict[str, list[float]]:
-    matrix = extract(analysis_of(trace, judged), by_step(judged, parts))
+def columns(trace: Trace, analyzed: AnalyzedTime, parts: int) -> dict[str, list[float]]:
+    matrix = extract(analysis_of(trace, analyzed), by_step(analyzed, parts))
     return {name: matrix[:, i].round(6).tolist() for i, name in enumerate(COLUMNS)}
 
 
@@ -245,8 +247,8 @@ def test_work_is_counted_where_the_device_does_it() -> None:
         kernel("my_kernel", 60, 30, 1),
         kernel("other", 90, 10),
     )
-    judged = Judged(0, 100_000, (), "whole")
-    matrix = extract(analysis_of(trace, judged), by_time(judged, 2))
+    analyzed = AnalyzedTime(0, 100_000, (), "whole")
+    matrix = extract(analysis_of(trace, analyzed), by_time(analyzed, 2))
     assert np.isnan(matrix[0, COLUMNS.index("work_matmul")])
     assert matrix[1, COLUMNS.index("work_matmul")] == pytest.approx(0.75)
     assert matrix[1, COLUMNS.index("work_unlinked")] == pytest.approx(0.25)
@@ -275,17 +277,17 @@ def test_each_pattern_that_one_trace_can_show_has_its_savings() -> None:
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
-def waits(*marks: Event) -> tuple[Trace, Judged]:
+def waits(*marks: Event) -> tuple[Trace, AnalyzedTime]:
     """A CPU run of 200 us that waits for the loader from 50 to 150 us."""
     events = (op("aten::mm", 0, 50), annotation(LOADER, 50, 100), op("aten::mm", 150, 50))
-    return trace_of(*events, *marks), Judged(0, 200_000, (), "whole")
+    return trace_of(*events, *marks), AnalyzedTime(0, 200_000, (), "whole")
 
 
 def test_savings_lie_where_the_occurrences_do() -> None:
-    trace, judged = waits()
-    analysis = analysis_of(trace, judged)
+    trace, analyzed = waits()
+    analysis = analysis_of(trace, analyzed)
     (found,) = (c for c in analysis.candidates.found if c.pattern.id == "input-dataloader-sync")
-    matrix = extract(analysis, by_time(judged, 4))
+    matrix = extract(analysis, by_time(analyzed, 4))
     saved = matrix[:, COLUMNS.index("saved_input_dataloader_sync")]
     assert saved.sum() * 50_000 == pytest.approx(found.best_ns)
     assert saved == pytest.approx([0, *[found.best_ns / 100_000] * 2, 0])
@@ -293,8 +295,8 @@ def test_savings_lie_where_the_occurrences_do() -> None:
 
 
 def test_the_ledger_of_a_window_is_that_of_its_time() -> None:
-    trace, judged = waits()
-    matrix = extract(analysis_of(trace, judged), by_time(judged, 4))
+    trace, analyzed = waits()
+    matrix = extract(analysis_of(trace, analyzed), by_time(analyzed, 4))
     ledger = [name for name in COLUMNS if name.startswith("ledger_") and "@" not in name]
     rows = matrix[:, [COLUMNS.index(name) for name in ledger]]
     assert rows.sum(axis=1) == pytest.approx(np.ones(4))
@@ -304,8 +306,8 @@ def test_the_ledger_of_a_window_is_that_of_its_time() -> None:
 
 def test_a_mark_that_names_a_pattern_changes_no_saving() -> None:
     def saved(*marks: Event) -> list[float]:
-        trace, judged = waits(*marks)
-        row = extract(analysis_of(trace, judged), by_time(judged, 1))[0]
+        trace, analyzed = waits(*marks)
+        row = extract(analysis_of(trace, analyzed), by_time(analyzed, 1))[0]
         return [row[i] for i, name in enumerate(COLUMNS) if name.startswith("saved_")]
 
     marks = [annotation(f"@@{pattern.id}", 151 + i, 10) for i, pattern in enumerate(PATTERNS)]
@@ -315,11 +317,11 @@ def test_a_mark_that_names_a_pattern_changes_no_saving() -> None:
 # -- context -------------------------------------------------------------------------------------
 
 
-def three_steps() -> tuple[Trace, Judged]:
+def three_steps() -> tuple[Trace, AnalyzedTime]:
     """Steps of 100 us, idle in their second half; the second step computes half as long."""
     trace = trace_of(kernel("a", 0, 40), kernel("a", 100, 20), kernel("a", 200, 40))
     steps = tuple(Step(str(i), i * 100_000, (i + 1) * 100_000) for i in range(3))
-    return trace, Judged(0, 300_000, steps, "markers")
+    return trace, AnalyzedTime(0, 300_000, steps, "markers")
 
 
 def test_each_feature_comes_in_four_contexts() -> None:
@@ -331,22 +333,22 @@ def test_each_feature_comes_in_four_contexts() -> None:
 
 
 def test_without_steps_there_is_no_same_place() -> None:
-    trace, judged = three_steps()
-    whole = Judged(judged.start, judged.end, (), "whole")
+    trace, analyzed = three_steps()
+    whole = AnalyzedTime(analyzed.start, analyzed.end, (), "whole")
     matrix = extract(analysis_of(trace, whole), by_time(whole, 6))
     assert np.isnan(matrix[:, COLUMNS.index("busy@place")]).all()
 
 
 def test_no_windows_give_an_empty_matrix() -> None:
-    trace, judged = three_steps()
-    matrix = extract(analysis_of(trace, judged), ())
+    trace, analyzed = three_steps()
+    matrix = extract(analysis_of(trace, analyzed), ())
     assert (matrix.shape, matrix.dtype) == ((0, len(COLUMNS)), np.float32)
 
 
 def test_a_window_without_events_is_defined_where_it_can_be() -> None:
     trace = trace_of(kernel("a", 0, 10), op("aten::mm", 0, 10))
-    judged = Judged(0, 100_000, (), "whole")
-    last = extract(analysis_of(trace, judged), by_time(judged, 4))[-1]
+    analyzed = AnalyzedTime(0, 100_000, (), "whole")
+    last = extract(analysis_of(trace, analyzed), by_time(analyzed, 4))[-1]
     assert last[COLUMNS.index("busy")] == 0
     assert np.isnan(last[COLUMNS.index("kernel_us")])
     assert not np.isinf(last).any()

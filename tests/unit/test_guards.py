@@ -11,7 +11,7 @@ from detector.guards import blind, warnings
 from detector.patterns import IDS, PATTERNS
 from detector.taxonomy import Need
 from detector.trace import Cat, Coverage, Trace
-from detector.window import judge_time
+from detector.window import analyzed_time
 from tests.traces import Event, annotation, kernel, launch, op, python, repeat, sync, trace_of
 
 BODY = (
@@ -30,11 +30,11 @@ def needing(*needs: Need) -> set[str]:
 
 
 def blind_to(trace: Trace) -> dict[str, str]:
-    return blind(Activity(trace), judge_time(trace))
+    return blind(Activity(trace), analyzed_time(trace))
 
 
 def warnings_of(trace: Trace) -> tuple[str, ...]:
-    return warnings(Activity(trace), judge_time(trace))
+    return warnings(Activity(trace), analyzed_time(trace))
 
 
 def without(*cats: Cat) -> Trace:

@@ -361,7 +361,7 @@ def test_two_of_many_ranks_are_matched_by_ends_where_some_collectives_are_missin
     job = build(ranks)
     assert (job.world_size, len(job.missing), job.matched_by) == (128, 126, "ends")
     assert job.stragglers == ()
-    assert any("cannot be told" in note for note in job.notes)
+    assert any("is not known" in note for note in job.notes)
 
 
 @shared

@@ -18,7 +18,7 @@ from detector.analysis import analyze
 from detector.features import COLUMNS, FEATURES, extract, savings
 from detector.lab.leak import identity, within_trace
 from detector.trace import Step
-from detector.window import ByStep, Judged, by_step
+from detector.window import AnalyzedTime, ByStep, by_step
 from tests.analyses import analysis_of
 from tests.traces import kernel, launch, op, repeat, trace_of
 
@@ -91,7 +91,7 @@ def matrix_of(document: Document, file: Path) -> np.ndarray:
     file.parent.mkdir(exist_ok=True)
     file.write_text(json.dumps(document))
     analysis = analyze(kineto.read(file))
-    return extract(analysis, ByStep()(analysis.judged))
+    return extract(analysis, ByStep()(analysis.analyzed))
 
 
 @pytest.fixture(scope="module")
@@ -180,8 +180,8 @@ def test_the_same_step_later_in_the_trace_looks_the_same() -> None:
     )
     trace = trace_of(*repeat(step, 12, 100))
     steps = tuple(Step(str(i), i * 100_000, (i + 1) * 100_000) for i in range(12))
-    judged = Judged(0, 1_200_000, steps, "markers")
-    rows = extract(analysis_of(trace, judged), by_step(judged, 4)).reshape(12, 4, len(COLUMNS))
+    analyzed = AnalyzedTime(0, 1_200_000, steps, "markers")
+    rows = extract(analysis_of(trace, analyzed), by_step(analyzed, 4)).reshape(12, 4, len(COLUMNS))
     for later_step in rows[6:11]:  # a loop counts after five rounds; the last sees the end
         np.testing.assert_allclose(later_step, rows[5], atol=1e-5)
 

@@ -20,7 +20,7 @@ from detector.pipeline import detect
 from detector.report import Finding, Report, from_json, occurrences, to_json
 from detector.taxonomy import NONE, UNCLEAR
 from detector.trace import Trace
-from detector.window import ByStep, judge_time
+from detector.window import ByStep, analyzed_time
 from tests.traces import annotation, call, kernel, launch, op, python, repeat, trace_of
 
 PYTHON, LAUNCH, FP32 = "host-python-overhead", "host-launch-bound", "compute-fp32-matmul"
@@ -152,7 +152,7 @@ def test_occurrences_without_a_length_have_a_place() -> None:
         *(np.array(times, np.int64) for times in ([3, 7], [10, 5_000], [10, 5_000]))
     )
     candidate = Candidate(PATTERN_BY_ID[LAUNCH], where, 0, 0, 0, 0.1)
-    spans = joined(candidate, judge_time(TRACE))
+    spans = joined(candidate, analyzed_time(TRACE))
     assert list(zip(spans.start.tolist(), spans.end.tolist(), strict=True)) == [(10, 5_001)]
 
 

@@ -18,7 +18,7 @@ from detector.lab.comparison.scored import Scored
 from detector.lab.comparison.thresholds import flags
 from detector.lab.scoring import Problem, Truth
 from detector.taxonomy import NONE
-from detector.window import judge_time
+from detector.window import analyzed_time
 from scripts.scanned import Case
 from scripts.worst_errors import Error, alarms, markdown, misses, show, span_of, spoken, worst
 from tests.traces import op, trace_of
@@ -116,8 +116,8 @@ def test_features_that_spoke_against_the_truth_are_named() -> None:
 def test_a_picture_shows_the_step_and_its_neighbours() -> None:
     steps = [(100 * i, 100 * (i + 1)) for i in range(6)]
     work = (op("aten::mm", start, 90) for start, _ in steps)
-    judged = judge_time(trace_of(*work, steps=steps))
-    assert span_of(replace(error(), start_us=310.0, end_us=320.0), judged) == (200, 500)
+    analyzed = analyzed_time(trace_of(*work, steps=steps))
+    assert span_of(replace(error(), start_us=310.0, end_us=320.0), analyzed) == (200, 500)
 
 
 def test_an_error_is_drawn_with_what_the_core_saves(tmp_path: Path) -> None:

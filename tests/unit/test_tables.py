@@ -177,9 +177,9 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Region]:
     found: list[Region] = []
     gather = module.gather
 
-    def spy(activity: Any, judged: Any, region: Region) -> Any:
+    def spy(activity: Any, analyzed: Any, region: Region) -> Any:
         found.append(region)
-        return gather(activity, judged, region)
+        return gather(activity, analyzed, region)
 
     monkeypatch.setattr(module, "gather", spy)
     return found
