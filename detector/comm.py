@@ -7,20 +7,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from detector.entry import exit_code
 from detector.errors import DetectorError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Read and print; 0: read, 1: an anomaly under --fail-on-anomaly, 2: nothing to read."""
     arguments = _parser().parse_args(argv)
-    from detector.output import complain
-
-    try:
-        return _run(arguments)
-    except KeyboardInterrupt:
-        return 130
-    except (DetectorError, OSError) as error:
-        return complain(error)
+    return exit_code(lambda: _run(arguments))
 
 
 def _run(arguments: argparse.Namespace) -> int:

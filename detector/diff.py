@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from detector.entry import exit_code
 from detector.errors import DetectorError, TraceError
 
 if TYPE_CHECKING:
@@ -24,15 +24,7 @@ _REPORT = re.compile(rb'^\s*\{\s*"schema"\s*:')
 def main(argv: Sequence[str] | None = None) -> int:
     """Compare; 0: compared, 1: not fixed what --expect-fixed names, 2: could not be compared."""
     arguments = _parser().parse_intermixed_args(argv)
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from detector.output import complain
-
-    try:
-        return _run(arguments)
-    except KeyboardInterrupt:
-        return 130
-    except (DetectorError, OSError) as error:
-        return complain(error)
+    return exit_code(lambda: _run(arguments))
 
 
 def _run(arguments: argparse.Namespace) -> int:

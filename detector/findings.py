@@ -211,11 +211,7 @@ def joined(candidate: Candidate, analyzed: AnalyzedTime) -> Intervals:
         np.append(steps, analyzed.end) if len(steps) else np.array([analyzed.start, analyzed.end])
     )
     length = float(np.median(np.diff(edges)))
-    step = np.searchsorted(steps, spans.start, side="right")
-    apart = (spans.start[1:] - spans.end[:-1] > NEAR * length) | (step[1:] != step[:-1])
-    first = np.flatnonzero(np.append(True, apart))
-    last = np.append(first[1:] - 1, len(spans) - 1)
-    return Intervals(spans.start[first], spans.end[last])
+    return spans.bridged(NEAR * length, steps)
 
 
 def _overlaps(region: Region, spans: Intervals) -> bool:

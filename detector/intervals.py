@@ -84,6 +84,16 @@ class Intervals:
         long = self.end - self.start >= least
         return Intervals(self.start[long], self.end[long])
 
+    def bridged(self, gap: float, borders: Int64) -> Intervals:
+        """Those at most ``gap`` ns apart as one, but not across a border (ascending times)."""
+        if not len(self):
+            return self
+        part = np.searchsorted(borders, self.start, side="right")
+        apart = (self.start[1:] - self.end[:-1] > gap) | (part[1:] != part[:-1])
+        first = np.flatnonzero(np.append(True, apart))
+        last = np.append(first[1:] - 1, len(self) - 1)
+        return Intervals(self.start[first], self.end[last])
+
     def __and__(self, other: Intervals) -> Intervals:
         """Intersection."""
         if not len(self) or not len(other):

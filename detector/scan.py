@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detector import __version__
+from detector.entry import exit_code
 from detector.errors import DetectorError, TraceError
 from detector.targets import Target, distinct, find_traces, opened
 
@@ -33,16 +33,7 @@ exit code: 0 scanned; 1 scanned, and a finding reached --fail-on; 2 could not sc
 def main(argv: Sequence[str] | None = None) -> int:
     """Scan; returns the exit code, see ``EXIT_CODES``."""
     arguments = _parser().parse_intermixed_args(argv)
-    # The judge's products are small: on a busy machine BLAS threads wait more than they compute.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    try:
-        return _run(arguments)
-    except KeyboardInterrupt:
-        return 130
-    except (DetectorError, OSError) as error:
-        from detector.output import complain
-
-        return complain(error)
+    return exit_code(lambda: _run(arguments))
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -18,17 +18,6 @@ from detector.trace import NS_PER_US, Int64
 CLOSE: Final = 0.1  # of a step: spans of one pattern that lie closer are one region
 
 
-def joined(spans: Intervals, gap: float, borders: Int64) -> Intervals:
-    """Spans that lie closer than ``gap`` become one, but not across a border."""
-    if not len(spans):
-        return spans
-    step = np.searchsorted(borders, spans.start, side="right")
-    apart = (spans.start[1:] - spans.end[:-1] > gap) | (step[1:] != step[:-1])
-    first = np.flatnonzero(np.append(True, apart))
-    last = np.append(first[1:] - 1, len(spans) - 1)
-    return Intervals(spans.start[first], spans.end[last])
-
-
 def fault_regions(
     spans: Iterable[tuple[int, int]], pattern: str, side: Side, edges: Int64
 ) -> list[LabelRegion]:
@@ -37,7 +26,7 @@ def fault_regions(
     pairs = np.array([*spans], np.int64).reshape(-1, 2)
     pairs[:, 1] = np.maximum(pairs[:, 1], pairs[:, 0] + 1)
     near = CLOSE * float(np.median(np.diff(edges)))
-    found = joined(Intervals.union(pairs[:, 0], pairs[:, 1]), near, edges[:-1])
+    found = Intervals.union(pairs[:, 0], pairs[:, 1]).bridged(near, edges[:-1])
     return [_region(a, b, pattern, side) for a, b in _pairs(found)]
 
 

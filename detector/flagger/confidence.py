@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from detector.errors import ModelError
 from detector.features.candidate import COLUMNS
-from detector.flagger import Float32, calibration
+from detector.flagger import Float32, calibration, trees
 from detector.flagger.trees import read, sha256
 from detector.patterns import PATTERNS
 
@@ -94,13 +94,7 @@ def calibrated(
 
 def read_card(folder: Path) -> dict[str, Any]:
     """A card, checked against this version's columns and patterns. Raises ModelError."""
-    file = folder / "card.json"
-    try:
-        card: dict[str, Any] = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{file}: no readable model card ({error})") from error
-    if not isinstance(card, dict) or not card.keys() >= CARD:
-        raise ModelError(f"{file}: not a model card (it needs {', '.join(sorted(CARD))})")
+    file, card = folder / "card.json", trees.read_card(folder, CARD)
     if card["features"] != list(COLUMNS):
         raise ModelError(f"{file}: made for other features than this version computes")
     if card["patterns"] != [pattern.id for pattern in PATTERNS]:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from detector.errors import ModelError
 from detector.features import COLUMNS
-from detector.flagger import Float32, Scores, calibration
+from detector.flagger import Float32, Scores, calibration, trees
 from detector.flagger.trees import Trees, read, sha256
 
 Float64 = npt.NDArray[np.float64]
@@ -98,13 +98,7 @@ def read_card(folder: Path) -> dict[str, Any]:
 
     Raises ModelError.
     """
-    file = folder / "card.json"
-    try:
-        card: dict[str, Any] = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{file}: no readable model card ({error})") from error
-    if not isinstance(card, dict) or not card.keys() >= CARD:
-        raise ModelError(f"{file}: not a model card (it needs {', '.join(sorted(CARD))})")
+    file, card = folder / "card.json", trees.read_card(folder, CARD)
     if tuple(card["features"]) != COLUMNS:
         raise ModelError(f"{file}: made for other features than this version computes")
     columns = card["columns"]

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import json
 import weakref
+from collections.abc import Collection
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -83,6 +85,18 @@ class Trees:
 def sha256(text: str) -> str:
     """The hash that a card holds of a model's text."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_card(folder: Path, needed: Collection[str]) -> dict[str, Any]:
+    """The card of a model's folder, which must have these keys. Raises ModelError."""
+    file = folder / "card.json"
+    try:
+        card: dict[str, Any] = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{file}: no readable model card ({error})") from error
+    if not isinstance(card, dict) or not card.keys() >= set(needed):
+        raise ModelError(f"{file}: not a model card (it needs {', '.join(sorted(needed))})")
+    return card
 
 
 def read(file: Path, digest: object, columns: int) -> Trees:

@@ -26,7 +26,7 @@ from detector.flagger.confidence import KINDS, Float64, calibrated, kind_of
 from detector.lab.scoring import Prediction, Truth, read_truths
 from detector.lab.scoring.judged import kind_of as kind_of_finding
 from detector.lab.scoring.truth import EVERYTHING
-from detector.lab.tables import table
+from detector.lab.tables import program, table
 
 if TYPE_CHECKING:
     pass
@@ -118,7 +118,7 @@ def read(data: Path, same: Mapping[str, str]) -> Candidates:
         np.array(frame["numbers"].tolist(), np.float32).reshape(-1, len(COLUMNS)),
         frame["trace"].to_numpy(np.str_),
         frame["origin"].to_numpy(np.str_),
-        np.array([_program(t.program, same) for t in mine], np.str_),
+        np.array([program(t.program, same) for t in mine], np.str_),
         np.array([kind_of_finding(f, t) for f, t in zip(found, mine, strict=True)], np.str_),
         share,
         _own(found, mine, share),
@@ -130,10 +130,6 @@ def _finding(row: Mapping[str, Any]) -> Prediction:
     spans = zip(row["starts_us"], row["ends_us"], strict=True)
     places = tuple((float(a), float(b)) for a, b in spans)
     return Prediction(row["trace"], row["pattern"], places, 1.0, row["savings_us"])
-
-
-def _program(workload: str, same: Mapping[str, str]) -> str:
-    return next((name for start, name in same.items() if workload.startswith(start)), workload)
 
 
 def _own(found: Sequence[Prediction], truths: Sequence[Truth], share: Float64) -> Bools:

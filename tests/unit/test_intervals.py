@@ -62,3 +62,14 @@ def test_covered_of_windows() -> None:
 
 def test_span_is_one_piece() -> None:
     assert pieces(Intervals.span(2, 7)) == [(2, 7)]
+
+
+def test_bridging_joins_what_lies_close_but_not_across_a_border() -> None:
+    spans = Intervals.union(np.array([0, 15, 40, 55]), np.array([10, 20, 50, 60]))
+    none = np.zeros(0, np.int64)
+    joined = spans.bridged(5, none)
+    assert list(zip(joined.start.tolist(), joined.end.tolist(), strict=True)) == [(0, 20), (40, 60)]
+    cut = spans.bridged(5, np.array([0, 52]))
+    assert cut.start.tolist() == [0, 40, 55]
+    assert len(spans.bridged(1_000, none)) == 1
+    assert len(Intervals(none, none).bridged(5, none)) == 0

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from detector.errors import DetectorError
 from detector.lab.scoring.truth import EVERYTHING
-from detector.lab.tables import table
+from detector.lab.tables import program, table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,11 +84,6 @@ def read(data: Path, same: Mapping[str, str] | None = None) -> Benchmark:
     windows, parts = windows_of(data, traces)
     windows["workload"] = [program(name, same or {}) for name in windows["workload"]]
     return Benchmark(data, windows, parts)
-
-
-def program(workload: str, same: Mapping[str, str]) -> str:
-    """What a workload is a version of: ``same`` says so by the beginning of its name."""
-    return next((name for start, name in same.items() if workload.startswith(start)), workload)
 
 
 def windows_of(
