@@ -173,6 +173,7 @@ def _finding(
     said = best.probability(pattern.id) if best is not None else learnt
     named = best is not None and best.verdict.of(pattern.id) is not None
     shown = best if named or own is None else own  # its numbers and its words go together
+    low, high = candidate.likely_ns(analyzed.end - analyzed.start)
     return Finding(
         id=name,
         pattern=pattern.id,
@@ -185,7 +186,7 @@ def _finding(
         severity=level,
         kind=pattern.kind,
         estimated_savings_us=candidate.best_ns / NS_PER_US,
-        savings_range_us=(candidate.rest_ns / NS_PER_US, candidate.alone_ns / NS_PER_US),
+        savings_range_us=(low / NS_PER_US, high / NS_PER_US),
         by_step_us=tuple(ns / NS_PER_US for ns in candidate.by_step_ns),
         share=candidate.share,
         assumes=pattern.assumes,

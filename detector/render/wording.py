@@ -25,6 +25,7 @@ from detector.taxonomy import NONE
 LEDGER = "Where the analyzed time went"
 LEADS = "Leads, less likely than not"
 UNEXPLAINED = "Not explained by a finding"
+_SHARED = 0.33  # of the estimated savings: where the least is less, other repairs save most of it
 _WIDE = 0.1  # of the estimated savings: a range that is narrower is not worth a word
 
 
@@ -310,11 +311,13 @@ def savings(finding: Finding) -> str:
 
 
 def savings_range(finding: Finding) -> str:
-    """What is saved with all others repaired and alone; empty where that is about the same."""
+    """What is likely saved; and whether other findings hold up the same time."""
     low, high = finding.savings_range_us
     if high - low <= _WIDE * finding.estimated_savings_us:
         return ""
-    return f"{duration(low)} with all other findings repaired, {duration(high)} alone"
+    shared = low < _SHARED * finding.estimated_savings_us
+    others = "; less, the more of the other findings are repaired first" if shared else ""
+    return f"likely {duration(low)} to {duration(high)}{others}"
 
 
 def one_line(finding: Finding) -> str:
