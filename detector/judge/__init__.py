@@ -76,7 +76,7 @@ class Judge(Protocol):
     """Names the patterns of suspicious places.
 
     ``names_more``: whether it can name what no candidate has; only then is it shown the flagger's
-    regions beside the candidates' own places.
+    regions beside the candidates' own places, and of each all named events and the context.
     """
 
     names_more: bool
