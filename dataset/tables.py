@@ -88,10 +88,10 @@ def tables(
     rows = [about | _window(window, truth, i) for i, window in enumerate(windows)]
     chosen = _regions(windows, truth, zlib.crc32(name.encode())) if with_evidence else ()
     places = [(region, pattern) for region, pattern in chosen if pattern not in analysis.blind]
-    told = gather(analysis.activity, analyzed, [region for region, _ in places])
+    gathered = gather(analysis.activity, analyzed, [region for region, _ in places])
     texts = [
         {**about, "pattern": pattern, "side": region.side, **_in_words(evidence)}
-        for (region, pattern), evidence in zip(places, told, strict=True)
+        for (region, pattern), evidence in zip(places, gathered, strict=True)
     ]
     analyzed_us = (analyzed.end - analyzed.start) / NS_PER_US
     matrix = features.extract(analysis, windows)

@@ -121,8 +121,8 @@ def wrap(meter: Meter) -> None:
         (pipeline, "places_of", "places"),
         (pipeline, "_judge", "evidence and judge"),
         (pipeline, "identity", "identity"),
-        (pipeline, "_with_excerpt", "excerpts"),
-        (pipeline, "_report", "rest of the report"),
+        (pipeline, "excerpt_of", "excerpts"),
+        (pipeline, "report_of", "rest of the report"),
     ):
         setattr(owner, call, meter.timed(name, getattr(owner, call)))
 

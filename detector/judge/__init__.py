@@ -90,7 +90,7 @@ class Judge(Protocol):
         """A verdict for each region.
 
         Where a backend gives no valid answer the embedded judge's verdict stands, marked as such,
-        and one warning says why; JudgeError is raised only for what the user has to mend first
+        and one warning says why; JudgeError is raised only for what the user has to fix first
         (no such model, no key).
         """
         ...
