@@ -1,13 +1,13 @@
 """Candidates, with what the judge says of their places, become findings.
 
-A candidate is sized by counterfactual wherever in the trace it occurs; the flagger and the judge
-say how likely it is the matter there. A pattern of which the judge is not sure is a lead, listed
-apart.
+A candidate is sized by counterfactual wherever in the trace it occurs; the learnt confidence and
+the judge say how likely it is that the repair is worth making. A pattern of which they are not sure
+is a lead, listed apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -56,7 +56,7 @@ class Case:
     judge: str = ""
 
     def probability(self, pattern: str) -> float:
-        """How likely the judge finds a pattern here."""
+        """How likely a pattern is here, as the judge sees it."""
         if (named := self.verdict.of(pattern)) is not None:
             return named.confidence
         return dict(self.verdict.candidates).get(pattern, 0.0)
@@ -118,71 +118,65 @@ def _costliest(candidate: Candidate, analyzed: AnalyzedTime) -> tuple[int, int]:
 # -- findings --------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Assessed:
+    """A candidate with what was learnt and judged of it.
+
+    ``name``: the finding's id; ``learnt``: the learnt confidence; ``case``: the verdict on its
+    costliest place.
+    """
+
+    candidate: Candidate
+    name: str
+    learnt: float
+    case: Case
+
+
 def findings_of(
-    found: Sequence[Candidate],
-    confidence: Sequence[float],
-    own: Mapping[str, Case],
+    assessed: Sequence[Assessed],
     flagged: Sequence[Case],
     analyzed: AnalyzedTime,
     settings: Settings,
     in_words: Callable[[str], str],
-    names: Mapping[str, str],
 ) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
     """Findings and leads, the largest savings first.
 
-    ``names``: by pattern the id; ``confidence``: of each candidate; ``own``: by pattern the case of
-    a candidate's own place; ``flagged``: those of the flagger's regions; ``in_words``: a feature's
-    column for a reader.
+    ``flagged``: the verdicts on the flagger's regions; ``in_words``: a feature's column for a
+    reader.
     """
-    pairs = sorted(zip(found, confidence, strict=True), key=lambda pair: -pair[0].best_ns)
     made = [
-        _finding(
-            c,
-            names[c.pattern.id],
-            level,
-            sure,
-            own.get(c.pattern.id),
-            flagged,
-            analyzed,
-            settings,
-            in_words,
-        )
-        for c, sure in pairs
-        if (level := severity(c.share)) is not None
+        _finding(one, level, flagged, analyzed, settings, in_words)
+        for one in sorted(assessed, key=lambda one: -one.candidate.best_ns)
+        if (level := severity(one.candidate.share)) is not None
     ]
     sure = tuple(f for f in made if f.confidence >= settings.lead)
     return sure, tuple(f for f in made if f.confidence < settings.lead)
 
 
 def _finding(
-    candidate: Candidate,
-    name: str,
+    one: Assessed,
     level: Severity,
-    learnt: float,
-    own: Case | None,
     flagged: Sequence[Case],
     analyzed: AnalyzedTime,
     settings: Settings,
     in_words: Callable[[str], str],
 ) -> Finding:
-    pattern = candidate.pattern
+    candidate, pattern = one.candidate, one.candidate.pattern
     spans = joined(candidate, analyzed)
     beside = [c for c in flagged if _overlaps(c.region, spans) and c.region.side == pattern.side]
-    cases = ([own] if own is not None else []) + beside
-    best = max(cases, key=lambda c: c.probability(pattern.id), default=None)
-    said = best.probability(pattern.id) if best is not None else learnt
-    named = best is not None and best.verdict.of(pattern.id) is not None
-    shown = best if named or own is None else own  # its numbers and its words go together
+    best = max([one.case, *beside], key=lambda case: case.probability(pattern.id))
+    named = best.verdict.of(pattern.id) is not None
+    shown = best if named else one.case  # its numbers and its words go together
     low, high = candidate.likely_ns(analyzed.end - analyzed.start)
     return Finding(
-        id=name,
+        id=one.name,
         pattern=pattern.id,
         side=pattern.side,
         start_us=int(spans.start[0]) / NS_PER_US,
         end_us=int(spans.end[-1]) / NS_PER_US,
         steps=_steps(analyzed, spans),
-        score=own.region.score if own is not None else 0.0,
-        confidence=(learnt + said) / 2,
+        score=one.case.region.score,
+        confidence=(one.learnt + best.probability(pattern.id)) / 2,
         severity=level,
         kind=pattern.kind,
         estimated_savings_us=candidate.best_ns / NS_PER_US,
@@ -196,7 +190,7 @@ def _finding(
         claims=_claims(pattern.id, shown),
         judged_by=_judged_by(pattern.id, shown),
         fix=_fix(pattern.id, shown),
-        candidates=_considered(shown),
+        candidates=tuple(Considered(*pair) for pair in shown.verdict.candidates),
     )
 
 
@@ -220,45 +214,34 @@ def _overlaps(region: Region, spans: Intervals) -> bool:
     return int(spans.covered(*edges)[0]) > 0
 
 
-def _explanation(pattern: str, shown: Case | None) -> str:
+def _explanation(pattern: str, shown: Case) -> str:
     """The judge's own words where it names the pattern, else the pattern's with the place's
     numbers."""
-    if shown is None:
-        return BY_ID[pattern].what
     if (named := shown.verdict.of(pattern)) is not None:
         return named.explanation
     return feedback.explain(shown.evidence, pattern)
 
 
-def _fix(pattern: str, shown: Case | None) -> Fix:
-    row = BY_ID[pattern]
-    if shown is None:
-        return Fix(row.fix, row.code)
+def _fix(pattern: str, shown: Case) -> Fix:
     named = shown.verdict.of(pattern)
     own, place = (named.fix, named.place) if named is not None else ("", "")
     lines = sorted(shown.evidence.where, key=lambda w: f"{w.file}:{w.line}" != place)
     where = tuple(SourceLine(w.file, w.line, w.function) for w in lines)
-    code = row.advise(shown.evidence.circumstances).code
+    code = BY_ID[pattern].advise(shown.evidence.circumstances).code
     text = own or feedback.advise(shown.evidence, pattern)
     return Fix(text, code, where, () if where else shown.evidence.modules)
 
 
-def _claims(pattern: str, shown: Case | None) -> tuple[Claim, ...]:
-    named = shown.verdict.of(pattern) if shown is not None else None
+def _claims(pattern: str, shown: Case) -> tuple[Claim, ...]:
+    named = shown.verdict.of(pattern)
     return tuple(Claim(*claim) for claim in named.claims) if named is not None else ()
 
 
-def _judged_by(pattern: str, shown: Case | None) -> str:
-    if shown is None:
-        return ""
+def _judged_by(pattern: str, shown: Case) -> str:
     if pattern in shown.verdict.unconfirmed:
         return f"embedded, not confirmed by {shown.judge}"
     reason = shown.verdict.fallback
     return f"embedded, in place of {shown.judge}: {reason}" if reason else shown.judge
-
-
-def _considered(shown: Case | None) -> tuple[Considered, ...]:
-    return tuple(Considered(n, p) for n, p in shown.verdict.candidates) if shown else ()
 
 
 def _steps(analyzed: AnalyzedTime, spans: Intervals) -> tuple[int, ...]:
@@ -269,7 +252,7 @@ def _steps(analyzed: AnalyzedTime, spans: Intervals) -> tuple[int, ...]:
 
 
 def _evidence(
-    shown: Case | None,
+    shown: Case,
     spans: Intervals,
     settings: Settings,
     in_words: Callable[[str], str],
@@ -279,13 +262,11 @@ def _evidence(
         {"start_us": int(a) / NS_PER_US, "end_us": int(b) / NS_PER_US}
         for a, b in zip(spans.start[kept], spans.end[kept], strict=True)
     ]
-    features = shown.region.top_features if shown else ()
-    rows = shown.evidence.table() if shown else ()
     return {
-        "top_features": [in_words(column) for column in features],
+        "top_features": [in_words(column) for column in shown.region.top_features],
         **{
             row.key: {"label": row.label, "value": row.value, "unit": row.unit, "rest": row.rest}
-            for row in rows
+            for row in shown.evidence.table()
         },
         "occurrences": listed,
     }

@@ -25,7 +25,7 @@ from detector.trace import Int64
 
 
 def _overlapped(s: Signals, rows: Int64) -> Repair:
-    """The transfer goes behind compute; waiting for other ranks stays, where it can be told."""
+    """The transfer goes behind compute; waiting for other ranks stays, where it is known."""
     if not s.activity.has_device:
         return Repair(own=(rows, np.zeros(len(rows), np.int64)))
     return Repair(work=(rows, s.trace.dur[rows] - transfer_ns(s, rows)))

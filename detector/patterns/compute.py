@@ -237,8 +237,8 @@ PATTERNS: Final = (
         advice=(
             Advice(
                 "scaled_dot_product_attention is called, but falls back to plain math: the mask, "
-                "type or head size does not suit a fused kernel. Forbid the fallback to be told "
-                "why.",
+                "type or head size does not suit a fused kernel. Forbid the fallback to "
+                "see why.",
                 "from torch.nn.attention import SDPBackend, sdpa_kernel\n"
                 "with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]):\n"
                 "    y = model(x)  # fails, and warns why no kernel fits",

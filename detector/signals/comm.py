@@ -13,7 +13,7 @@ from detector.signals.waits import called
 from detector.trace import Bool, Int64
 
 SMALL_BYTES: Final = 1 << 20
-WIDEST: Final = 4  # bytes of an element, where the type is not told
+WIDEST: Final = 4  # bytes of an element, where the type is not known
 SHORT_NS: Final = 1_000_000  # on a CPU backend, whose spans carry no sizes
 MANY: Final = 16  # small collectives within a step, or in a trace without steps
 ALIKE: Final = 3
@@ -123,8 +123,8 @@ def _fastest_alike(s: Signals, rows: Int64) -> Int64:
 
     What the fastest of its kind and size takes, of three and more. Where fewer are alike, what its
     size takes at the best rate of its kind, and no less than the fastest of its kind; where sizes
-    are not told, the fastest of its kind. Its own duration where there are not even three of its
-    kind: then waiting cannot be told from transfer.
+    are not known, the fastest of its kind. Its own duration where there are not even three of its
+    kind: then waiting cannot be distinguished from transfer.
     """
     trace = s.trace
     if not len(rows):

@@ -205,7 +205,7 @@ def _repeats(s: Signals, rows: Int64) -> Bool:
 
     First use goes on as long as new kernels appear, and keeps what it gets. Churn goes on after
     that, or in a marked step that does not warm up: memory is given back and asked for again (or
-    pinned again and again). Where neither can be told, in all of the trace: what is given back
+    pinned again and again). Where neither is known, in all of the trace: what is given back
     and asked for several times is no first use.
     """
     steady = [step for step in s.trace.steps if not step.warmup]

@@ -1,0 +1,176 @@
+"""A Report out of an analysis: everything in it that needs no model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from detector import guards, ledger
+from detector.activity import Activity
+from detector.analysis import Analysis
+from detector.candidates import Candidate, Candidates
+from detector.evidence import excerpt, heaviest
+from detector.evidence.heaviest import Heavy
+from detector.intervals import Intervals
+from detector.programs import heavy_ops
+from detector.report import (
+    CoverageInfo,
+    Finding,
+    LedgerPlace,
+    LedgerRow,
+    NotChecked,
+    ProgramOp,
+    Report,
+    SourceInfo,
+    StepInfo,
+    Summary,
+)
+from detector.shown import Excerpt, ExcerptTrack, TopEvent
+from detector.signals import Place
+from detector.trace import NS_PER_US, Int64, Trace
+from detector.window import AnalyzedTime
+
+
+def report_of(analysis: Analysis, **rest: Any) -> Report:
+    """The fields that need no model, and the ``rest`` of a Report."""
+    why, found = analysis.why_not, analysis.candidates
+    return Report(
+        analyzable=why is None,
+        why_not=why.reason if why else None,
+        record_instead=why.record if why else None,
+        source=_source(analysis),
+        summary=_summary(analysis.activity, analysis.analyzed, rest["findings"]),
+        ledger=_ledger(analysis),
+        unexplained=_unexplained(found),
+        top_kernels=_top(heaviest.kernels(analysis.activity, analysis.analyzed)),
+        top_ops=_top(heaviest.ops(analysis.activity, analysis.analyzed)),
+        not_checked=_not_checked(analysis),
+        **rest,
+    )
+
+
+def _source(analysis: Analysis) -> SourceInfo:
+    trace, analyzed = analysis.trace, analysis.analyzed
+    coverage = trace.coverage
+    end = int(trace.end.max()) if len(trace) else 0
+    start = int(trace.start[0]) if len(trace) else 0
+    return SourceInfo(
+        path=trace.source.path,
+        sha256=trace.source.sha256,
+        bytes=trace.source.bytes,
+        events=trace.source.events,
+        kernels=trace.kernels,
+        devices=trace.device_names,
+        rank=trace.rank,
+        span_us=(start / NS_PER_US, end / NS_PER_US),
+        steps=tuple(
+            StepInfo(s.name, s.start / NS_PER_US, s.end / NS_PER_US) for s in analyzed.steps
+        ),
+        program=tuple(
+            ProgramOp(op.name, op.shapes, op.calls) for op in heavy_ops(analysis.activity, analyzed)
+        ),
+        coverage=CoverageInfo(
+            coverage.read_fraction,
+            dict(coverage.repaired),
+            dict(coverage.dropped),
+            coverage.kernels_with_launch,
+            coverage.kernels_with_op,
+        ),
+    )
+
+
+def _ledger(analysis: Analysis) -> tuple[LedgerRow, ...]:
+    times, steps = analysis.ledger, analysis.analyzed.steps
+    wall = max(1, times.end - times.start)
+    start = np.array([step.start for step in steps], np.int64)
+    end = np.array([step.end for step in steps], np.int64)
+    each = times.by_span(start, end)
+    return tuple(
+        _row(cause, ns, ns / wall, times.places(cause), [step.get(cause, 0) for step in each])
+        for cause, ns in times.total().items()
+    )
+
+
+def _unexplained(found: Candidates) -> tuple[LedgerRow, ...]:
+    return tuple(_row(u.cause, u.ns, u.share, u.places) for u in found.unexplained)
+
+
+def _row(
+    cause: str, ns: int, share: float, places: Sequence[Place], by_step: Sequence[int] = ()
+) -> LedgerRow:
+    known = ledger.BY_ID[cause]
+    where = tuple(LedgerPlace(p.name, p.file, p.line, p.ns / NS_PER_US) for p in places)
+    steps = tuple(ns / NS_PER_US for ns in by_step)
+    return LedgerRow(cause, known.label, known.group, ns / NS_PER_US, share, where, steps)
+
+
+def _summary(activity: Activity, analyzed: AnalyzedTime, findings: Sequence[Finding]) -> Summary:
+    wall = max(1, analyzed.end - analyzed.start)
+    trace = activity.trace
+    whole = int(trace.end.max() - trace.start.min()) if len(trace) else 0
+
+    def share(spans: Intervals) -> float:
+        return spans.clip(analyzed.start, analyzed.end).measure / wall
+
+    busy = share(activity.busy)
+    return Summary(
+        analyzed_us=(analyzed.end - analyzed.start) / NS_PER_US,
+        trace_us=whole / NS_PER_US,
+        gpu_busy=busy,
+        exposed_copy=share(activity.exposed_copy),
+        exposed_comm=share(activity.exposed_comm),
+        gpu_idle=1 - busy if analyzed.end > analyzed.start else 0.0,
+        estimated_savings_us=float(sum(f.estimated_savings_us for f in findings)),
+    )
+
+
+def _not_checked(analysis: Analysis) -> tuple[NotChecked, ...]:
+    settings = guards.settings(analysis.activity, analysis.analyzed)
+    return tuple(NotChecked(p, why, settings.get(why, "")) for p, why in analysis.blind.items())
+
+
+def _top(heavy: Sequence[Heavy]) -> tuple[TopEvent, ...]:
+    return tuple(
+        TopEvent(h.name, h.count, h.own_ns / NS_PER_US, h.device_ns / NS_PER_US, h.shapes)
+        for h in heavy
+    )
+
+
+def excerpt_of(analysis: Analysis, candidate: Candidate, place: tuple[int, int]) -> Excerpt:
+    """The events around a place of a candidate, [start, end) ns."""
+    made = excerpt.excerpt(analysis.activity, analysis.analyzed, place, candidate.occurrences)
+    names: dict[str, int] = {}
+    tracks = tuple(_track(analysis.trace, strip, made.start, names) for strip in made.strips)
+    spans = zip(*(_us(edge - made.start) for edge in made.spans), strict=True)
+    return Excerpt(
+        made.start / NS_PER_US,
+        made.end / NS_PER_US,
+        (made.place[0] / NS_PER_US, made.place[1] / NS_PER_US),
+        made.events,
+        made.hidden,
+        tuple(names),
+        tuple(spans),
+        tracks,
+    )
+
+
+def _track(trace: Trace, strip: excerpt.Strip, start: int, names: dict[str, int]) -> ExcerptTrack:
+    """One track of an excerpt; adds to ``names`` what it calls."""
+    labels = [excerpt.label_of(trace, row) for row in strip.row.tolist()]
+    return ExcerptTrack(
+        strip.label,
+        strip.is_device,
+        _us(strip.start - start),
+        _us(strip.end - strip.start),
+        _us(strip.busy),
+        tuple(strip.depth.tolist()),
+        tuple(names.setdefault(label, len(names)) for label in labels),
+        tuple(strip.count.tolist()),
+        tuple(np.flatnonzero(strip.at_fault).tolist()),
+    )
+
+
+def _us(ns: Int64) -> tuple[float, ...]:
+    return tuple((ns / NS_PER_US).tolist())
