@@ -210,8 +210,8 @@ def _tables(folder: Path, manifest: dict[str, Any]) -> Iterator[str]:
                 if where.get(trace) != group:
                     yield f"{file}: rows of {trace}, which is in {where.get(trace, 'no manifest')}"
             for trace, text in zip(frame["trace"], frame.get("text", ()), strict=False):
-                if told := [w for w in WORDS if w in text.encode()]:
-                    yield f"{file}: {told[0].decode()!r} in the evidence of {trace}"
+                if leaked := [w for w in WORDS if w in text.encode()]:
+                    yield f"{file}: {leaked[0].decode()!r} in the evidence of {trace}"
 
 
 def summary(folder: Path) -> list[str]:

@@ -65,11 +65,11 @@ def constant_answer(
     the most frequent costly pattern of the training part, over all of the analyzed time."""
     try:
         answer = constant(read_truths(folder, ("train",), scheme).values())
-        told = answer.predict(scanned.values())
+        predicted = answer.predict(scanned.values())
     except DetectorError as error:
         return {}, f"No row of a constant answer: {error}."
     note = f"The constant answer: {answer.pattern} saves {answer.share:.0%} of every trace."
-    return {"constant answer": masked_and_unmasked(scanned, told)}, note
+    return {"constant answer": masked_and_unmasked(scanned, predicted)}, note
 
 
 def main(words: Sequence[str] | None = None) -> int:

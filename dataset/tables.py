@@ -22,7 +22,7 @@ import numpy.typing as npt
 from dataset.labels import UNKNOWN, Label, LabelError, LabelRegion
 from detector import features, kineto
 from detector.analysis import Analysis, analyze
-from detector.evidence import gather
+from detector.evidence import Evidence, gather
 from detector.features import candidate
 from detector.findings import joined
 from detector.intervals import Intervals
@@ -86,11 +86,12 @@ def tables(
     truth = _truth(windows, label)
     about = {"trace": name, **_about(label)}
     rows = [about | _window(window, truth, i) for i, window in enumerate(windows)]
-    places = _regions(windows, truth, zlib.crc32(name.encode())) if with_evidence else ()
+    chosen = _regions(windows, truth, zlib.crc32(name.encode())) if with_evidence else ()
+    places = [(region, pattern) for region, pattern in chosen if pattern not in analysis.blind]
+    gathered = gather(analysis.activity, analyzed, [region for region, _ in places])
     texts = [
-        {**about, "pattern": pattern, "side": region.side, **_evidence(analysis, region)}
-        for region, pattern in places
-        if pattern not in analysis.blind
+        {**about, "pattern": pattern, "side": region.side, **_in_words(evidence)}
+        for (region, pattern), evidence in zip(places, gathered, strict=True)
     ]
     analyzed_us = (analyzed.end - analyzed.start) / NS_PER_US
     matrix = features.extract(analysis, windows)
@@ -123,9 +124,8 @@ def _candidates(analysis: Analysis) -> Iterator[dict[str, object]]:
         }
 
 
-def _evidence(analysis: Analysis, region: Region) -> dict[str, object]:
+def _in_words(evidence: Evidence) -> dict[str, object]:
     """Without names of the profiled program, so that no model learns the names of programs."""
-    evidence = gather(analysis.activity, analysis.analyzed, region)
     visible = [c for c in CLASSES if c == NONE or c in evidence.visible]
     return {"text": evidence.text(TOKENS, user_names=False), "visible": visible}
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from detector import __version__, features, guards, heap
 from detector.analysis import Analysis, analyze
 from detector.assembly import excerpt_of, report_of
-from detector.evidence import gather
+from detector.evidence import Evidence, gather
 from detector.evidence.context import Contexts
 from detector.evidence.views import Views
 from detector.features import candidate
@@ -89,24 +89,27 @@ def _judge(
         for region in order[: max(settings.max_regions - len(own), 0)]
     ]
     places = [*own, *beside]
-    contexts = Contexts(analysis.signals, analysis.ledger, analysis.candidates)
-    views = Views(contexts)
 
     def ask(regions: Sequence[Region]) -> tuple[list[Case], Answers]:
-        evidence = [
-            replace(gather(analysis.activity, analysis.analyzed, r), context=contexts.of(r))
-            for r in regions
-        ]
-        if isinstance(judge, AskingJudge):
-            answers = judge.judge_with_views(
-                evidence, lambda one, view: views.text(one.region, view)
-            )
-        else:
+        brief = not judge.names_more
+        evidence = gather(analysis.activity, analysis.analyzed, regions, brief=brief)
+        if brief:
             answers = judge.judge(evidence)
+        else:
+            contexts = Contexts(analysis.signals, analysis.ledger, analysis.candidates)
+            evidence = [replace(e, context=contexts.of(e.region)) for e in evidence]
+            answers = _asked(judge, evidence, Views(contexts))
         pairs = zip(regions, evidence, answers.verdicts, strict=True)
         return [Case(*pair, judge.name) for pair in pairs], answers
 
     return _finer(*ask(places), ask)
+
+
+def _asked(judge: Judge, evidence: Sequence[Evidence], views: Views) -> Answers:
+    """The answers of a judge that may want to see more of a place."""
+    if not isinstance(judge, AskingJudge):
+        return judge.judge(evidence)
+    return judge.judge_with_views(evidence, lambda one, view: views.text(one.region, view))
 
 
 def _finer(

@@ -64,7 +64,7 @@ def evidence_of(
     region = Region(
         round(start_us * 1_000), round(end_us * 1_000), 0.9, side, candidates=candidates
     )
-    return gather(Activity(trace), judged_of(trace), region)
+    return gather(Activity(trace), judged_of(trace), [region])[0]
 
 
 def judged_of(trace: Trace) -> AnalyzedTime:

@@ -140,7 +140,8 @@ TYPICAL = Report(
             _READBACK,
             evidence={
                 **_READBACK.evidence,
-                "host waits in aten::item": {"value": 0.82, "unit": "share", "rest": 0.01},
+                "sync_scalar": {"label": "host waits in aten::item", "value": 0.82, "unit": "share",
+                                "rest": 0.01},
                 "synchronizing calls": {"value": 12.0, "unit": "count", "rest": 0.0},
                 "mean wait": {"value": 82113.2, "unit": "us", "rest": None},
                 "kernels": {"value": 310.0, "unit": "count", "rest": 612.0},

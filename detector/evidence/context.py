@@ -19,7 +19,7 @@ from detector.trace import NS_PER_US, Int64
 
 MOST_SHAPES: Final = 5
 MOST_SAVINGS: Final = 8
-_LEAST_CAUSE: Final = 0.005  # of the region: less is not told
+_LEAST_CAUSE: Final = 0.005  # of the region: less is not shown
 _GIGA: Final = 1e9
 # GB/s that the memory of a device reaches by its data sheet, by a piece of its name.
 _BANDWIDTH: Final = {
@@ -81,8 +81,8 @@ class Contexts:
         speed = next((v for key, v in _BANDWIDTH.items() if key in name), 0)
         parts.append(f"memory bandwidth {speed} GB/s" if speed else "")
         parts.append(_units(self.trace.vendor, level))
-        told = [part for part in parts if part]
-        return f"Device: {', '.join(told)}" if told else ""
+        known = [part for part in parts if part]
+        return f"Device: {', '.join(known)}" if known else ""
 
     def _software(self) -> str:
         known = self.trace.metadata

@@ -1,12 +1,13 @@
-"""(Trace, region) -> evidence: array operations on the rows inside the region.
+"""(Trace, regions) -> evidence: array operations on the rows inside each region.
 
-What belongs to the trace rather than to a region is prepared once and kept for the last trace.
+What belongs to the trace rather than to a region is prepared once for all of them.
 """
 
 from __future__ import annotations
 
 import re
-from functools import cached_property, lru_cache
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -14,12 +15,13 @@ import numpy as np
 from detector import guards, vocabulary
 from detector.activity import CALLS, Activity
 from detector.evidence import words
-from detector.evidence.fields import Amount, Fields
+from detector.evidence.fields import Fields, Pair
 from detector.evidence.frames import Frames
 from detector.evidence.listing import Listing, Sums, around
 from detector.evidence.measures import MEASURES, Spec
 from detector.evidence.occurring import Occurring
 from detector.evidence.sheet import Evidence, EvidenceRow, Item, Kind, Place
+from detector.memo import memoized
 from detector.patterns import IDS, Circumstances, circumstances_of
 from detector.region import Region
 from detector.signals import signals_of
@@ -27,26 +29,28 @@ from detector.trace import NS_PER_US, Cat, Int64
 from detector.window import AnalyzedTime
 
 _STEP: Final = re.compile(r"^ProfilerStep#")
+# Named events of each kind, at most, in the order in which they are listed.
 MOST: Final[dict[Kind, int]] = {
+    "kernel": 12,
     "op": 14,
     "launched": 14,
-    "kernel": 12,
     "copy": 6,
-    "call": 8,
-    "frame": 10,
-    "annotation": 6,
     "collective": 4,
+    "call": 8,
+    "annotation": 6,
+    "frame": 10,
 }
+CITED: Final[tuple[Kind, ...]] = ("annotation",)  # by what the patterns' own texts say
 
 
-def gather(activity: Activity, analyzed: AnalyzedTime, region: Region) -> Evidence:
-    """The evidence for a region of a trace."""
-    return _prepared(activity, analyzed).gather(region)
+def gather(
+    activity: Activity, analyzed: AnalyzedTime, regions: Sequence[Region], *, brief: bool = False
+) -> list[Evidence]:
+    """The evidence for regions of a trace.
 
-
-@lru_cache(maxsize=1)
-def _prepared(activity: Activity, analyzed: AnalyzedTime) -> _Prepared:
-    return _Prepared(activity, analyzed)
+    ``brief``: of named events only those that a report without a language model cites.
+    """
+    return _Prepared(activity, analyzed).gather(regions, brief) if regions else []
 
 
 def visible(activity: Activity, analyzed: AnalyzedTime) -> frozenset[str]:
@@ -55,27 +59,31 @@ def visible(activity: Activity, analyzed: AnalyzedTime) -> frozenset[str]:
 
 
 class _Prepared:
-    """A trace made ready: measures as prefix sums, events grouped by name, analyzed totals."""
+    """A trace made ready: events grouped by name, analyzed totals."""
 
     def __init__(self, activity: Activity, analyzed: AnalyzedTime) -> None:
         self.a, self.trace, self.analyzed = activity, activity.trace, analyzed
         self.visible = visible(activity, analyzed)
         self.frames = Frames(activity)
-        self.occurring = Occurring(activity, self.visible)
+        self.occurring = Occurring(activity)
 
-    def gather(self, region: Region) -> Evidence:
-        rows, items = self._rows(region), self._items(region)
+    def gather(self, regions: Sequence[Region], brief: bool) -> list[Evidence]:
+        measured = self._measured(regions)
+        return [self._of(*pair, brief) for pair in zip(regions, measured, strict=True)]
+
+    def _of(self, region: Region, rows: tuple[EvidenceRow, ...], brief: bool) -> Evidence:
         where = self.frames.where(region)
+        named = self.visible & {p for p, _ in region.candidates} if brief else self.visible
         return Evidence(
             region,
             self._place(region),
             self.trace.vendor if self.a.has_device else "cpu",
             rows,
-            items,
+            self._items(region, CITED if brief else tuple(MOST)),
             where,
             self.visible,
             self._circumstances,
-            self.occurring.items(region),
+            self.occurring.items(region, named),
             () if where else self.frames.module_path(region),
         )
 
@@ -85,34 +93,37 @@ class _Prepared:
 
     # -- numbers -------------------------------------------------------------------------------
 
-    @cached_property
-    def _amounts(self) -> list[tuple[Amount, Amount]]:
+    def _measured(self, regions: Sequence[Region]) -> list[tuple[EvidenceRow, ...]]:
+        """By region every measure. One measure at a time: what its amounts are made of is as large
+        as the trace."""
         fields = Fields(self.a)
-        return [spec.make(fields) for spec in MEASURES]
+        table = [self._rows(spec, spec.make(fields), regions) for spec in MEASURES]
+        return list(zip(*table, strict=True))
 
-    @cached_property
-    def _totals(self) -> list[tuple[float, float]]:
-        start, end = self.analyzed.start, self.analyzed.end
-        return [(amount(start, end), over(start, end)) for amount, over in self._amounts]
+    def _rows(self, spec: Spec, pair: Pair, regions: Sequence[Region]) -> list[EvidenceRow]:
+        amount, over = pair
+        whole = self.analyzed.start, self.analyzed.end
+        totals = amount(*whole), over(*whole)
+        return [self._row(spec, pair, totals, region) for region in regions]
 
-    def _rows(self, region: Region) -> tuple[EvidenceRow, ...]:
+    def _row(
+        self, spec: Spec, pair: Pair, totals: tuple[float, float], region: Region
+    ) -> EvidenceRow:
+        amount, over = pair
         start, end = region.start, region.end
         inner = max(start, self.analyzed.start), min(end, self.analyzed.end)
         outside = self.analyzed.end - self.analyzed.start - max(inner[1] - inner[0], 0)
-        rows = []
-        for spec, (amount, over), totals in zip(MEASURES, self._amounts, self._totals, strict=True):
-            value, base = amount(start, end), over(start, end)
-            rest: float | None = None
-            if outside > 0:
-                there = totals[0] - (amount(*inner) if inner[1] > inner[0] else 0.0)
-                if spec.unit == "count":
-                    rest = there * (end - start) / outside
-                else:
-                    of = totals[1] - (over(*inner) if inner[1] > inner[0] else 0.0)
-                    rest = there / of if of > 0 else 0.0
-            of_region = value / base if base > 0 else 0.0
-            rows.append(EvidenceRow(spec.key, self._label(spec), of_region, spec.unit, rest))
-        return tuple(rows)
+        value, base = amount(start, end), over(start, end)
+        rest: float | None = None
+        if outside > 0:
+            there = totals[0] - (amount(*inner) if inner[1] > inner[0] else 0.0)
+            if spec.unit == "count":
+                rest = there * (end - start) / outside
+            else:
+                of = totals[1] - (over(*inner) if inner[1] > inner[0] else 0.0)
+                rest = there / of if of > 0 else 0.0
+        of_region = value / base if base > 0 else 0.0
+        return EvidenceRow(spec.key, self._label(spec), of_region, spec.unit, rest)
 
     def _label(self, spec: Spec) -> str:
         """On a trace without a GPU the CPU is what computes."""
@@ -120,31 +131,40 @@ class _Prepared:
 
     # -- names ---------------------------------------------------------------------------------
 
-    def _items(self, region: Region) -> tuple[Item, ...]:
+    def _items(self, region: Region, kinds: Sequence[Kind]) -> tuple[Item, ...]:
         length = self.analyzed.end - self.analyzed.start
         return tuple(
             item
-            for listing, whole in self._listings
-            for item in listing.items(region.start, region.end, whole, length, MOST[listing.kind])
+            for kind in kinds
+            if len((listing := self._listing(kind)).start)
+            for item in listing.items(
+                region.start, region.end, self._sums(kind), length, MOST[kind]
+            )
         )
 
-    @cached_property
-    def _listings(self) -> list[tuple[Listing, Sums]]:
-        made = (
-            self._kernels(),
-            self._ops(),
-            self._launched(),
-            self._named("copy", np.union1d(self.a.copies, self.a.memsets)),
-            self._collectives(),
-            self._named("call", self.a.of(*CALLS)),
-            self._annotations(),
-            self.frames.listing,
-        )
-        return [
-            (listing, listing.sums(self.analyzed.start, self.analyzed.end))
-            for listing in made
-            if len(listing.start)
-        ]
+    @memoized
+    def _sums(self, kind: Kind) -> Sums:
+        return self._listing(kind).sums(self.analyzed.start, self.analyzed.end)
+
+    @memoized
+    def _listing(self, kind: Kind) -> Listing:
+        match kind:
+            case "kernel":
+                return self._kernels()
+            case "op":
+                return self._ops()
+            case "launched":
+                return self._launched()
+            case "copy":
+                return self._named(kind, np.union1d(self.a.copies, self.a.memsets))
+            case "collective":
+                return self._collectives()
+            case "call":
+                return self._named(kind, self.a.of(*CALLS))
+            case "annotation":
+                return self._annotations()
+            case "frame":
+                return self.frames.listing
 
     def _named(self, kind: Kind, rows: Int64) -> Listing:
         ids, key = np.unique(self.trace.name[rows], return_inverse=True)

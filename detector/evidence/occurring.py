@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -31,18 +32,18 @@ class _Named:
 class Occurring:
     """The occurrences of patterns in one trace, by name."""
 
-    def __init__(self, activity: Activity, visible: frozenset[str]) -> None:
+    def __init__(self, activity: Activity) -> None:
         self.a, self.trace = activity, activity.trace
         self.signals = signals_of(self.trace, activity)
-        self.kinds = {name: kind for name in sorted(visible) if (kind := BY_ID[name].cites)}
         self._known: dict[str, _Named] = {}
 
-    def items(self, region: Region) -> dict[str, Item]:
+    def items(self, region: Region, patterns: Collection[str]) -> dict[str, Item]:
         """By pattern the name with most time among the occurrences that begin in the region."""
+        kinds = {name: BY_ID[name].cites for name in sorted(patterns)}
         return {
             name: item
-            for name, kind in self.kinds.items()
-            if (item := self._top(name, kind, region)) is not None
+            for name, kind in kinds.items()
+            if kind is not None and (item := self._top(name, kind, region)) is not None
         }
 
     def _top(self, pattern: str, kind: Cited, region: Region) -> Item | None:

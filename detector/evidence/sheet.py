@@ -94,7 +94,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything a judge is told about one region. Nothing in it can be used to read more."""
+    """Everything a judge sees of one region. Nothing in it can be used to read more."""
 
     region: Region
     place: Place

@@ -101,8 +101,8 @@ def _telling(text: str) -> str:
     """A long template: the kernel and the names among its arguments, each once, no machinery."""
     head, _, arguments = text.partition("<")
     found = (word for word in _WORD.findall(arguments) if not _MACHINERY.search(word))
-    told = ", ".join(dict.fromkeys(found))
-    return f"{head}<{told}>" if told else head
+    kept = ", ".join(dict.fromkeys(found))
+    return f"{head}<{kept}>" if kept else head
 
 
 def _without_parameters(text: str) -> str:

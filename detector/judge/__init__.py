@@ -76,7 +76,7 @@ class Judge(Protocol):
     """Names the patterns of suspicious places.
 
     ``names_more``: whether it can name what no candidate has; only then is it shown the flagger's
-    regions beside the candidates' own places.
+    regions beside the candidates' own places, and of each all named events and the context.
     """
 
     names_more: bool
@@ -90,7 +90,7 @@ class Judge(Protocol):
         """A verdict for each region.
 
         Where a backend gives no valid answer the embedded judge's verdict stands, marked as such,
-        and one warning says why; JudgeError is raised only for what the user has to mend first
+        and one warning says why; JudgeError is raised only for what the user has to fix first
         (no such model, no key).
         """
         ...

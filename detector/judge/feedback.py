@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from detector.evidence import Evidence, EvidenceRow
-from detector.evidence.sheet import Item
+from detector.evidence.sheet import Item, Unit
 from detector.evidence.text import number
 from detector.judge import Verdict
 from detector.patterns import BY_ID
@@ -13,6 +14,9 @@ from detector.taxonomy import NONE, UNCLEAR
 from detector.vocabulary import TORCH_ANNOTATION
 
 MOST_FACTS: Final = 4
+# What a number must exceed to explain anything: half a per cent, more than one event.
+_LEAST: Final[dict[Unit, float]] = {"share": 0.005, "count": 1}
+_SAME: Final = 0.8  # of the larger of two numbers: a baseline that near tells nothing
 LEAST_RANGE: Final = 0.2  # of a region's time: an annotated range with less leads nowhere
 
 
@@ -43,10 +47,14 @@ def unclear(evidence: Evidence, because: str) -> Verdict:
 
 
 def cited(evidence: Evidence, pattern: str) -> tuple[EvidenceRow, ...]:
-    """The numbers that an explanation of this pattern rests on: those the region does have."""
+    """The numbers that an explanation of this pattern rests on: those that tell something.
+
+    A single event, or a share that rounds to nothing, does so only where no other number does.
+    """
     keys = BY_ID[pattern].facts if pattern in BY_ID else ()
-    present = (row for row in map(evidence.row, keys) if row.value > 0)
-    return tuple(present)[:MOST_FACTS]
+    present = [row for row in map(evidence.row, keys) if row.value > 0]
+    telling = [row for row in present if row.value > _LEAST.get(row.unit, 0.0)]
+    return tuple(telling or present)[:MOST_FACTS]
 
 
 def explain(evidence: Evidence, pattern: str) -> str:
@@ -56,9 +64,9 @@ def explain(evidence: Evidence, pattern: str) -> str:
     if pattern == NONE:
         return "Nothing here is slower than it needs to be, as far as the trace shows."
     row = BY_ID[pattern]
-    facts = "; ".join(_fact(fact) for fact in cited(evidence, pattern))
+    facts = "; ".join(_facts(cited(evidence, pattern)))
     name = _name(evidence, pattern)
-    here = f"Here: {facts}." if facts else ""
+    here = f"At the costliest place: {facts}." if facts else ""
     return " ".join(part for part in (row.what, here, name) if part)
 
 
@@ -85,9 +93,30 @@ def _place(evidence: Evidence) -> str:
     return f'Look first in the range "{top.name}".'
 
 
-def _fact(row: EvidenceRow) -> str:
-    value = f"{row.label} {number(row.value, row)}"
-    return value if row.rest is None else f"{value} (baseline {number(row.rest, row)})"
+def _facts(rows: Sequence[EvidenceRow]) -> Iterator[str]:
+    """Each number, beside its baseline where that differs; the first says what a baseline is."""
+    called = "baseline, the rest of the trace:"
+    for row in rows:
+        value = f"{row.label} {_shown(row.value, row)}"
+        if row.rest is None or _alike(row.value, row.rest):
+            yield value
+        else:
+            yield f"{value} ({called} {_shown(row.rest, row)})"
+            called = "baseline"
+
+
+def _alike(value: float, rest: float) -> bool:
+    low, high = sorted((value, rest))
+    return low >= _SAME * high
+
+
+def _shown(value: float, row: EvidenceRow) -> str:
+    return _percent(value) if row.unit == "share" else number(value, row)
+
+
+def _percent(share: float) -> str:
+    """As reports write it: 31 %, 3.8 %."""
+    return f"{100 * share:.0f} %" if share >= 0.0995 or not share else f"{100 * share:.1f} %"
 
 
 def _name(evidence: Evidence, pattern: str) -> str:
@@ -95,7 +124,7 @@ def _name(evidence: Evidence, pattern: str) -> str:
     if top is None:
         return ""
     often = "once" if top.count == 1 else f"{top.count} times"
-    return f"Largest part: {top.name}, {often}, {top.share:.1%} of the region."
+    return f"Largest part: {top.name}, {often}, {_percent(top.share)} of the time there."
 
 
 def _excess(item: Item) -> float:

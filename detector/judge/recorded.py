@@ -16,7 +16,7 @@ from detector.taxonomy import NONE, UNCLEAR
 
 
 def key(evidence: Evidence) -> str:
-    """A short hash of what a judge would be told."""
+    """A short hash of what a judge would see."""
     return hashlib.sha256(evidence.text(10_000).encode()).hexdigest()[:16]
 
 

@@ -86,8 +86,8 @@ def system_prompt(ids: Iterable[str], views: Sequence[str] = ()) -> str:
         for p in PATTERNS
         if p.id in wanted
     ]
-    told = "\n".join(f'  "{name}": {VIEWS[name]}' for name in views)
-    look = _LOOK.format(views=told) if views else '- look: always "".\n'
+    offered = "\n".join(f'  "{name}": {VIEWS[name]}' for name in views)
+    look = _LOOK.format(views=offered) if views else '- look: always "".\n'
     return f"{_RULES}{look}\nPatterns:\n" + "\n".join(lines)
 
 
@@ -112,7 +112,7 @@ def view_prompt(view: str, text: str, views: Sequence[str]) -> str:
 
 
 def complaint(error: str) -> str:
-    """What a model is told after a bad answer."""
+    """What a model reads after a bad answer."""
     return f"Your answer was not valid: {error}. Answer again with the JSON object alone."
 
 

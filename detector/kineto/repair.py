@@ -169,28 +169,28 @@ class _Salvaging:
 
     def _repair(self, text: str) -> dict[str, Any] | None:
         """One damaged event, by the first set of repairs that makes it JSON."""
-        for name, mend in _MENDS:
-            mended = mend(text)
-            if mended == text:
+        for name, repair in _REPAIRS:
+            repaired = repair(text)
+            if repaired == text:
                 continue
-            event, end = self._parse(mended)
+            event, end = self._parse(repaired)
             if end >= 0 and isinstance(event, dict):
                 self.out.repaired[name] += 1
                 return event
             if name in _LASTING:
-                text = mended
+                text = repaired
         return None
 
 
-def _mend_numbers(text: str) -> str:
+def _repair_numbers(text: str) -> str:
     return _NUMBER.sub(r"\1null", text)
 
 
-def _mend_lines(text: str) -> str:
+def _repair_lines(text: str) -> str:
     return _LOG_LINE.sub("", text)
 
 
-def _mend_quotes(text: str) -> str:
+def _repair_quotes(text: str) -> str:
     """Escape the quotes that do not end their string, and backslashes that escape nothing."""
     out: list[str] = []
     inside, done = False, 0
@@ -215,7 +215,7 @@ def _mend_quotes(text: str) -> str:
     return "".join(out) + text[done:]
 
 
-def _mend_depth(text: str) -> str:
+def _repair_depth(text: str) -> str:
     """Without arguments: nested so deeply that parsing them would exhaust the stack."""
     args = _ARGS.search(text)
     if args is None:
@@ -228,10 +228,10 @@ def _mend_depth(text: str) -> str:
     return text
 
 
-_MENDS = (
-    ("number", _mend_numbers),
-    ("log line", _mend_lines),
-    ("unescaped quote or backslash", _mend_quotes),
-    ("arguments nested too deeply", _mend_depth),
+_REPAIRS = (
+    ("number", _repair_numbers),
+    ("log line", _repair_lines),
+    ("unescaped quote or backslash", _repair_quotes),
+    ("arguments nested too deeply", _repair_depth),
 )
 _LASTING = ("number", "log line")

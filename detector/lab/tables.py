@@ -47,8 +47,8 @@ def _in_words(file: Path, columns: Sequence[str] | None) -> pd.DataFrame:
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
     content = pq.read_table(file, columns=None if columns is None else list(columns))
-    told = (content.schema.metadata or {}).get(b"huggingface", b"{}")
-    features = json.loads(told).get("info", {}).get("features", {})
+    described = (content.schema.metadata or {}).get(b"huggingface", b"{}")
+    features = json.loads(described).get("info", {}).get("features", {})
     frame = content.to_pandas()
     for column, feature in features.items():
         if column not in frame:

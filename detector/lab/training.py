@@ -248,13 +248,13 @@ def curves(scored: pd.DataFrame, settings: Training) -> dict[str, calibration.Cu
         raw = clear[f"{side}_score"].to_numpy(np.float64)
         truth = (clear[side] >= settings.inside).to_numpy()
         weight = 1 / clear.groupby("trace")["trace"].transform("size").to_numpy(np.float64)
-        told = raw.copy()
+        calibrated = raw.copy()
         for number in np.unique(clear["fold"]):
             mine = (clear["fold"] == number).to_numpy()
-            told[mine] = calibration.apply(
+            calibrated[mine] = calibration.apply(
                 calibration.fit(raw[~mine], truth[~mine], weight[~mine]), raw[mine]
             )
-        helps = np.average((told - truth) ** 2, weights=weight) < np.average(
+        helps = np.average((calibrated - truth) ** 2, weights=weight) < np.average(
             (raw - truth) ** 2, weights=weight
         )
         found[side] = calibration.fit(raw, truth, weight) if helps else calibration.IDENTITY
@@ -285,8 +285,8 @@ def thresholds(scored: pd.DataFrame, settings: Training) -> dict[str, float]:
         above = np.append(np.unique(score[known]), 1.0)[::-1]
         limits[side] = 1.0
         for limit in above.tolist():  # downwards: regions may join, so the first that fails ends it
-            hot = known & (score >= limit)
-            if (hot & ~_before(healthy, hot)).sum() > most:
+            flagged = known & (score >= limit)
+            if (flagged & ~_before(healthy, flagged)).sum() > most:
                 break
             limits[side] = limit
     return limits
@@ -309,12 +309,13 @@ def at_thresholds(
     traces = scored.loc[healthy, "trace"].nunique()
     for side in SIDES:
         known = is_known(scored, side, settings.inside)
-        hot = known & (scored[f"{side}_score"] >= limits[side]).to_numpy()
-        before = _before(scored, hot)
+        flagged = known & (scored[f"{side}_score"] >= limits[side]).to_numpy()
+        before = _before(scored, flagged)
         truth = (scored[side] >= settings.inside).to_numpy()
         found[side] = {
-            "false_alarm_regions_per_healthy_trace": int((hot & ~before & healthy).sum()) / traces,
-            "window_recall": float(hot[truth].mean()) if truth.any() else None,
+            "false_alarm_regions_per_healthy_trace": int((flagged & ~before & healthy).sum())
+            / traces,
+            "window_recall": float(flagged[truth].mean()) if truth.any() else None,
         }
     return found
 

@@ -16,7 +16,7 @@ from detector.patterns.circumstances import (
     under_fsdp,
     under_tensor_parallelism,
 )
-from detector.patterns.pattern import Advice, Pattern
+from detector.patterns.pattern import WHOLE, Advice, Pattern
 from detector.patterns.repairs import dropped, removed
 from detector.replay.repair import Repair
 from detector.signals import Signals
@@ -25,7 +25,7 @@ from detector.trace import Int64
 
 
 def _overlapped(s: Signals, rows: Int64) -> Repair:
-    """The transfer goes behind compute; waiting for other ranks stays, where it can be told."""
+    """The transfer goes behind compute; waiting for other ranks stays, where it is known."""
     if not s.activity.has_device:
         return Repair(own=(rows, np.zeros(len(rows), np.int64)))
     return Repair(work=(rows, s.trace.dur[rows] - transfer_ns(s, rows)))
@@ -185,6 +185,7 @@ PATTERNS: Final = (
         repair=removed,
         assumes="the graph is static",
         explains=("framework", "dispatch"),
+        error=WHOLE,
         title="DDP searches for unused parameters every step",
         what="The search traverses the autograd graph and delays the reduction.",
         look="reducer::search_unused_parameters in each step",

@@ -188,8 +188,9 @@ PATTERNS: Final = (
         assumes="the same work can be spread over all multiprocessors",
         explains=("compute",),
         title="Kernels launch too few blocks to fill the GPU",
-        what="Matrix kernels launch so few blocks that most of the GPU's multiprocessors idle.",
-        look="grids below half the number of multiprocessors, many tiny matrix products",
+        what="Kernels launch so few blocks that most of the GPU's multiprocessors idle.",
+        look="grids below half the number of multiprocessors: thin matrix products, scans and "
+        "reductions of a few rows",
         costs="Multiprocessors without a block wait for those that have one.",
         repaired="Each such kernel takes its time times the share of multiprocessors that it "
         "fills, but no less than a kernel's start.",
@@ -236,8 +237,8 @@ PATTERNS: Final = (
         advice=(
             Advice(
                 "scaled_dot_product_attention is called, but falls back to plain math: the mask, "
-                "type or head size does not suit a fused kernel. Forbid the fallback to be told "
-                "why.",
+                "type or head size does not suit a fused kernel. Forbid the fallback to "
+                "see why.",
                 "from torch.nn.attention import SDPBackend, sdpa_kernel\n"
                 "with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]):\n"
                 "    y = model(x)  # fails, and warns why no kernel fits",

@@ -59,7 +59,7 @@ def _profile(heading: str, profile: Profile) -> list[str]:
 
 
 def _row(row: ProfileRow) -> str:
-    told = [
+    words = [
         f"{row.op or 'unknown':13} {row.calls:>7,} × {size(row.bytes) if row.bytes >= 0 else '?'}",
         row.dtype,
         f"{row.ranks} ranks" if row.ranks else "",
@@ -67,7 +67,7 @@ def _row(row: ProfileRow) -> str:
         f"{row.channels} channels" if row.channels else "",
         f"{row.bus_gbs:.1f} GB/s (best {row.best_bus_gbs:.1f})" if row.bus_gbs else "",
     ]
-    return clean("  ".join(word for word in told if word))
+    return clean("  ".join(word for word in words if word))
 
 
 def _sizes(profile: Profile) -> list[str]:

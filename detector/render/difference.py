@@ -75,8 +75,8 @@ def summary(d: Difference) -> str:
         return ""
     status: tuple[Status, ...] = ("gone", "better", "worse", "new", "same", "unsure")
     counts = [(len(d.of(s)), s if s != "same" else "unchanged") for s in status]
-    told = ", ".join(f"{n} {word}" for n, word in counts if n) or "none in either"
-    lines = [f"Findings: {told}."]
+    counted = ", ".join(f"{n} {word}" for n, word in counts if n) or "none in either"
+    lines = [f"Findings: {counted}."]
     if d.predicted_us:
         lines.append(f"Predicted savings {duration(d.predicted_us)}, realized {signed_savings(d)}.")
     return " ".join(lines)

@@ -81,7 +81,7 @@ def collective(c: JobCollective) -> str:
 
 def traffic(t: JobTraffic) -> str:
     """One line of the profile."""
-    told = [
+    words = [
         f"{t.calls:,} × {t.op}",
         f"{size(t.bytes)} each" if t.bytes >= 0 else "",
         t.dtype,
@@ -90,7 +90,7 @@ def traffic(t: JobTraffic) -> str:
         f"{t.algorithm} {t.protocol}".strip(),
         f"{t.bus_gbs:.1f} GB/s (best {t.best_bus_gbs:.1f})" if t.bus_gbs else "",
     ]
-    return clean(", ".join(word for word in told if word))
+    return clean(", ".join(word for word in words if word))
 
 
 def worst(job: Job, most: int = 8) -> Sequence[JobCollective]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from detector.job import Job
 from detector.patterns import BY_ID
@@ -25,6 +25,7 @@ from detector.taxonomy import NONE
 LEDGER = "Where the analyzed time went"
 LEADS = "Leads, less likely than not"
 UNEXPLAINED = "Not explained by a finding"
+_SHARED = 0.3  # of the estimated savings: where the least is less, other repairs save most of it
 _WIDE = 0.1  # of the estimated savings: a range that is narrower is not worth a word
 
 
@@ -106,7 +107,8 @@ def when(report: Report, finding: Finding) -> str:
     inside = f" in {named}" if named else ""
     if report.job is not None and finding.ranks and finding.ranks[0] != report.job.reference:
         return f"{often}{inside}, on rank {finding.ranks[0]}"  # another trace's axis
-    span = f"{duration(finding.start_us - zero)} to {duration(finding.end_us - zero)}"
+    start = max(finding.start_us - zero, 0.0)  # of a job: another rank may be earlier
+    span = f"{duration(start)} to {duration(finding.end_us - zero)}"
     return f"{often}{inside}, {span} into the trace"
 
 
@@ -120,27 +122,36 @@ class Row:
 
 
 def further_evidence(finding: Finding, most: int = 3) -> list[Row]:
-    """The numbers that most exceed the rest of the trace and that the explanation does not name."""
+    """The pattern's own measures that the explanation does not name; a single event is none."""
     said = finding.explanation.lower()
-    rows = evidence(finding, most=len(finding.evidence))
-    return [row for row in rows if row.label.lower() not in said][:most]
+    own = {key: finding.evidence[key] for key in _own(finding) if key in finding.evidence}
+    rows = evidence(replace(finding, evidence=own))
+    return [r for r in rows if r.label.lower() not in said and r.value != "1"][:most]
+
+
+def _own(finding: Finding) -> tuple[str, ...]:
+    """Keys of the measures that an explanation of the pattern rests on."""
+    pattern = BY_ID.get(finding.pattern)
+    return pattern.facts if pattern else ()
 
 
 def evidence(finding: Finding, most: int = 5, *, everything: bool = False) -> list[Row]:
-    """The numbers behind a finding: first those that its explanation names, then those that most
-    exceed the rest of the trace; those that do not, only where ``everything`` is asked for.
+    """The numbers behind a finding: first those that its explanation names, then the pattern's
+    own, then those that most exceed the rest of the trace; those that do not, only where
+    ``everything`` is asked for.
 
     ``evidence`` holds ``{key: {"value", "unit", "rest"}}``, beside plain values.
     """
+    own = _own(finding)
     measured = [
-        (_label_of(key, value), value)
+        (key not in own, _label_of(key, value), value)
         for key, value in finding.evidence.items()
         if isinstance(value, Mapping) and value.get("value") is not None
     ]
     if not everything:
-        measured = [(k, v) for k, v in measured if k in finding.explanation or _excess(v) > 0]
-    measured.sort(key=lambda pair: (pair[0] not in finding.explanation, -_excess(pair[1])))
-    rows = [_measured(key, value) for key, value in measured]
+        measured = [m for m in measured if m[1] in finding.explanation or _excess(m[2]) > 0]
+    measured.sort(key=lambda m: (m[1] not in finding.explanation, m[0], -_excess(m[2])))
+    rows = [_measured(label, value) for _, label, value in measured]
     rows += [
         Row(_label(key), quantity(key, value))
         for key, value in finding.evidence.items()
@@ -268,12 +279,15 @@ def bound(report: Report) -> str:
     top = max(report.ledger, key=lambda row: row.us)
     busy = sum(row.share for row in report.ledger if row.group == "busy")
     device = "GPU" if has_device(report) else "CPU"
-    most = f" (most in {place(top.where[0])})" if top.where else ""
-    what = clean(top.label or top.cause, 80)
+    most = f", most in {place(top.where[0])}" if top.where else ""
+    label = clean(top.label or top.cause, 80).removeprefix(f"{device} busy: ")
+    what = f"{label}, {rounded(top.share)} of the time{most}"
+    if busy < 0.005:
+        return f"Bound by {what}. The {device} computes nothing."
+    left = f"At most {rounded(max(1 - busy, 0.0))} can be saved without making the "
+    work = "kernels" if has_device(report) else "ops"
     return (
-        f"Bound by {what}: {rounded(top.share)} of the time{most}. The {device} computes for "
-        f"{rounded(busy)}; without any idle time or exposed copy it would take "
-        f"{rounded(max(1 - busy, 0.0))} less."
+        f"Bound by {what}. The {device} computes {rounded(busy)} of the time. {left}{work} faster."
     )
 
 
@@ -310,11 +324,15 @@ def savings(finding: Finding) -> str:
 
 
 def savings_range(finding: Finding) -> str:
-    """What is saved with all others repaired and alone; empty where that is about the same."""
-    low, high = finding.savings_range_us
-    if high - low <= _WIDE * finding.estimated_savings_us:
+    """What is likely saved, and how much of it other findings save too."""
+    (low, high), best = finding.savings_range_us, finding.estimated_savings_us
+    if high - low <= _WIDE * best:
         return ""
-    return f"{duration(low)} with all other findings repaired, {duration(high)} alone"
+    likely = f"likely {duration(low)} to {duration(high)}"
+    if low >= _SHARED * best:
+        return likely
+    much = "almost all" if low < _WIDE * best else "most"
+    return f"{likely}; {much} of it overlaps with the other findings"
 
 
 def one_line(finding: Finding) -> str:

@@ -17,7 +17,7 @@ from detector.trace import Int64
 if TYPE_CHECKING:
     from detector.replay.graph import Graph
 
-_FINE = 1 << 20  # edits at one time are told apart by so many orders
+_FINE = 1 << 20  # edits at one time are kept apart by so many orders
 
 
 # Of a thread's sequence: from, to, base time, and the nodes that stand there instead.

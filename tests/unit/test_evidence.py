@@ -310,6 +310,7 @@ def test_the_loader_stall_of_a_real_trace_stands_out():
     trace = kineto.read(TRACES / "v100_resnet50_train_workers0.json.gz")
     activity, analyzed = Activity(trace), analyzed_time(trace)
     first = analyzed.steps[0]
-    evidence = gather(activity, analyzed, Region(first.start, first.start + 50_000_000, 0.9, "cpu"))
+    region = Region(first.start, first.start + 50_000_000, 0.9, "cpu")
+    evidence = gather(activity, analyzed, [region])[0]
     assert evidence.value("loader_sync") > 0.9
     assert "_SingleProcessDataLoaderIter" in evidence.text()

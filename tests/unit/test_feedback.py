@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from detector.evidence import Evidence
 from detector.evidence.frames import DEEPEST
+from detector.evidence.sheet import EvidenceRow
 from detector.judge import feedback
-from detector.patterns import Circumstances
+from detector.patterns import BY_ID, Circumstances
 from detector.trace import Trace
 from tests.judging import evidence_of, readback
 from tests.traces import Event, annotation, kernel, launch, op, python, trace_of
@@ -121,7 +122,7 @@ def test_the_cited_event_is_one_of_the_pattern_s_own() -> None:
     cited = found.occurring["memory-dtype-churn"]
     assert cited.name in ("aten::to", "aten::_to_copy")
     assert (cited.count, cited.total_us) == (1, 20.0)
-    assert f"Largest part: {cited.name}, once, 2.0% of the region." in feedback.explain(
+    assert f"Largest part: {cited.name}, once, 2.0 % of the time there." in feedback.explain(
         found, "memory-dtype-churn"
     )
 
@@ -155,3 +156,29 @@ def test_advice_follows_the_circumstances() -> None:
 def test_the_evidence_knows_the_trace_s_circumstances() -> None:
     assert readback().circumstances.vendor == "cuda"
     assert readback().circumstances.use == "inference"
+
+
+def test_the_baseline_is_explained_once_and_left_out_where_it_tells_nothing() -> None:
+    found = readback()
+    keys = BY_ID["sync-explicit"].facts
+    numbers = [(0.5, 0.1), (7.0, 2.0), (0.5, 0.45)]
+    units = ("share", "count", "share")
+    rows = tuple(
+        EvidenceRow(key, f"fact {i}", value, unit, rest)
+        for i, (key, (value, rest), unit) in enumerate(zip(keys, numbers, units, strict=True))
+    )
+    said = feedback.explain(replace(found, rows=rows), "sync-explicit")
+    assert "fact 0 50 % (baseline, the rest of the trace: 10 %); fact 1 7 (baseline 2)" in said
+    assert said.endswith("; fact 2 50 %.")
+
+
+def test_a_single_event_explains_nothing_beside_other_numbers() -> None:
+    found = readback()
+    keys = BY_ID["sync-explicit"].facts[:2]
+    one = EvidenceRow(keys[0], "calls", 1, "count", 0.3)
+    two = EvidenceRow(keys[1], "waits", 0.4, "share", None)
+    other = EvidenceRow(BY_ID["sync-explicit"].facts[2], "idle", 0.0, "share", None)
+    both = replace(found, rows=(one, two, other))
+    assert feedback.cited(both, "sync-explicit") == (two,)
+    assert feedback.cited(replace(both, rows=(one, replace(two, value=0.0), other)),
+                          "sync-explicit") == (one,)  # fmt: skip

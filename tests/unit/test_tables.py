@@ -177,9 +177,9 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Region]:
     found: list[Region] = []
     gather = module.gather
 
-    def spy(activity: Any, analyzed: Any, region: Region) -> Any:
-        found.append(region)
-        return gather(activity, analyzed, region)
+    def spy(activity: Any, analyzed: Any, regions: Sequence[Region]) -> Any:
+        found.extend(regions)
+        return gather(activity, analyzed, regions)
 
     monkeypatch.setattr(module, "gather", spy)
     return found

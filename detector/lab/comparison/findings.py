@@ -127,9 +127,9 @@ def groups_of(
     found = {}
     for group, names in members.items():
         mine = {name: truths[name] for name in truths if name in names}
-        told = {row: {n: of[n] for n in mine if n in of} for row, of in rows.items()}
+        theirs = {row: {n: of[n] for n in mine if n in of} for row, of in rows.items()}
         if mine:
-            found[group] = Group(mine, told)
+            found[group] = Group(mine, theirs)
     return found
 
 

@@ -77,8 +77,8 @@ class FlaggerExperiment:
         results |= _leak(scored, identity(frame), self.settings)
         results |= _by_pattern(scored)
         lines = written(out / "flagger.json", results)
-        told = json.dumps(importance(frame, fitted, self.settings.seed), indent=1)
-        (out / "flagger_importance.json").write_text(told + "\n")
+        text = json.dumps(importance(frame, fitted, self.settings.seed), indent=1)
+        (out / "flagger_importance.json").write_text(text + "\n")
         return Outcome(lines, metrics=results, fit_s=fit_s, **seen(scored))
 
 

@@ -104,17 +104,17 @@ class Columns:
 
     @cached_property
     def named(self) -> npt.NDArray[np.bool_]:
-        """Which problems have their pattern and place told."""
+        """Which problems have their pattern and place named."""
         return self.of_problems(lambda p: p.named)
 
     @cached_property
     def solved(self) -> npt.NDArray[np.bool_]:
-        """Which problems have their size told, too."""
+        """Which problems have their size right, too."""
         return self.of_problems(lambda p: p.right)
 
     @cached_property
     def sized(self) -> npt.NDArray[np.bool_]:
-        """Which named problems have their size told within 2×, wherever."""
+        """Which named problems have their size within 2×, wherever."""
         return self.of_problems(_is_sized)
 
     @cached_property
@@ -160,7 +160,7 @@ def precision(of: Columns, weight: Float64) -> float:
 
 
 def recall(of: Columns, weight: Float64) -> float:
-    """Problems that cost 5 % and more and whose pattern and place are told, at whatever size."""
+    """Problems that cost 5 % and more and whose pattern and place are named, at whatever size."""
     return _share(of.named, of.problem_trace, weight)
 
 
@@ -304,9 +304,9 @@ def _by_pattern(findings: Sequence[Judged], problems: Sequence[Matched]) -> dict
     found = {}
     for name in sorted(names):
         mine = [p for p in problems if p.problem.pattern == name]
-        told = [f.kind == "right" for f in findings if f.prediction.pattern == name]
+        right = [f.kind == "right" for f in findings if f.prediction.pattern == name]
         hits = sum(p.named for p in mine), sum(p.right for p in mine)
-        found[name] = Counts(len(mine), *hits, len(told), told.count(False))
+        found[name] = Counts(len(mine), *hits, len(right), right.count(False))
     return found
 
 
