@@ -23,6 +23,8 @@ MOST_LINES: Final = 3
 LEAST_PART: Final = 0.1  # of the heaviest line's weight: what is lighter is no lead
 DEEPEST: Final = 4  # modules of a path
 MODULE_CHARS: Final = 60
+# Called by torch on the way of every op: whoever defined them, nothing is decided there.
+_HOOKS: Final = frozenset(("__torch_function__", "__torch_dispatch__"))
 
 
 class Frames:
@@ -170,7 +172,9 @@ def _kind(module: str) -> str:
 def is_user(name: str) -> bool:
     """Whether a frame is of the profiled program itself rather than of a library."""
     match = vocabulary.PYTHON_FRAME.match(name)
-    return match is not None and vocabulary.LIBRARY_FRAME.search(name) is None
+    if match is None or match["function"] in _HOOKS:
+        return False
+    return vocabulary.LIBRARY_FRAME.search(name) is None
 
 
 def source_line(name: str) -> SourceLine:

@@ -47,6 +47,11 @@ def test_without_lines_the_module_path_is_named() -> None:
     assert advised(trace).endswith("Look first in module Net_0 > Block_1 > Linear_3.")
 
 
+def test_a_hook_of_torch_is_no_place_to_look() -> None:
+    files = ("/home/user/net.py(7): forward", "/home/user/sub.py(9): __torch_function__")
+    assert advised(nested(*files)).endswith("Look first at forward (net.py:7).")
+
+
 def test_layers_of_one_kind_are_named_once() -> None:
     """The largest single module is no layer, but the two layers together hold more."""
     parts = (("nn.Module: Layer_0", 1), ("nn.Module: Layer_1", 300), ("nn.Module: Head_0", 600))
