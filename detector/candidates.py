@@ -3,8 +3,8 @@
 Found in the whole analyzed time, wherever the occurrences lie, and sized by counterfactual: the
 trace is replayed without the fault. ``alone``: only this pattern is repaired. ``rest``: it is
 repaired last, when all others are. Between them lies the truth: two causes that hold the device up
-at the same time have no figure of their own. ``best`` is the mean share of waterfalls in orders that
-favour none, faults first: what all candidates save together is the sum.
+at the same time have no figure of their own. ``best`` is the mean share of waterfalls in orders
+that favour none, faults first: what all candidates save together is the sum.
 """
 
 from __future__ import annotations
