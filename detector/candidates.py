@@ -44,6 +44,12 @@ class Candidate:
     share: float
     by_step_ns: tuple[int, ...] = ()
 
+    def likely_ns(self, most: int) -> tuple[int, int]:
+        """What repairing it likely saves, from when all others are repaired to when none is, by
+        how far the pattern's replays are off; no more than ``most``."""
+        less, more = self.pattern.error
+        return int(less * self.rest_ns), min(most, int(more * self.alone_ns))
+
 
 Sized = tuple[Candidate, Repair]
 

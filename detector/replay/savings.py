@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 # Kinds of dependencies, one bit each: a launch, a wait for device work, an event of another stream,
 # a thread that follows or joins another, one that joins a thread that launches nothing.
 LAUNCH, WAIT, STREAM, THREAD, SERVED = (1 << i for i in range(5))
-_CALL_NS = 5_000  # the interpreter's way from one call to the next, at most
+_CALL_NS = 20_000  # the interpreter's way from one call to the next, at most
+_BUILT_IN = "<built-in "  # the frame that the interpreter opens to call what is not Python
 
 
 @dataclass(frozen=True)
@@ -230,16 +231,31 @@ class Savings:
         gone = np.zeros(len(gap), np.bool_)
         if not len(repair.remove):
             return gone
-        first, last = self._place[2 * repair.remove], self._place[2 * repair.remove + 1]
+        rows = distinct(self._calls[repair.remove])
+        first, last = self._place[2 * rows], self._place[2 * rows + 1]
         order = np.argsort(first, kind="stable")
         first, reach = first[order], np.maximum.accumulate(last[order])
         outer = np.append(True, first[1:] > reach[:-1])
         until = reach[np.append(outer[1:], True)]
-        lead = 2 * repair.remove[order[outer]]
+        lead = 2 * rows[order[outer]]
         left = self._left(lead, until, gap)
         take_out(first[outer], until, self.nodes, gone, gap, mute, WAIT | SERVED)
         gap[lead] = left
         return gone
+
+    @cached_property
+    def _calls(self) -> Int64:
+        """By row the frame of the built-in that holds it alone, as that is the call of it; else the
+        row itself."""
+        t = self.graph.trace
+        frames = t.rows(Cat.PYTHON_FUNCTION)
+        used = np.unique(t.name[frames]).tolist()
+        built_in = [i for i in used if t.names[i].startswith(_BUILT_IN)]
+        alone = np.bincount(t.parent[t.parent >= 0], minlength=len(t)) == 1
+        calls = np.zeros(len(t), np.bool_)
+        calls[frames] = np.isin(t.name[frames], built_in) & alone[frames]
+        rows = np.arange(len(t))
+        return np.where((t.parent >= 0) & calls[t.parent], t.parent, rows)
 
     def _left(self, lead: Int64, last: Int64, gap: Int64) -> Int64:
         """Of the time before events that go, from node ``lead`` to place ``last``: outside an op
