@@ -229,7 +229,7 @@ def _fix(pattern: str, shown: Case) -> Fix:
     where = tuple(SourceLine(w.file, w.line, w.function) for w in lines)
     code = BY_ID[pattern].advise(shown.evidence.circumstances).code
     text = own or feedback.advise(shown.evidence, pattern)
-    return Fix(text, code, where, () if where else shown.evidence.modules)
+    return Fix(text, code, where, shown.evidence.modules)
 
 
 def _claims(pattern: str, shown: Case) -> tuple[Claim, ...]:

@@ -224,7 +224,8 @@ PATTERNS: Final = (
         assumes="an isolated pause of the interpreter is a collection; collecting can wait",
         explains=("collection", "nothing", "between", "python"),
         title="Garbage collection pauses the step",
-        what="Python's garbage collector visits all objects while the step waits.",
+        what="The step waits while Python's garbage collector runs, or the interpreter stops as if "
+        "it did.",
         look="a gap with almost no host events, or gc.collect",
         costs="Each full collection stops the interpreter for as long as it takes to visit every "
         "object: tens to hundreds of milliseconds in a large program. In a job of several ranks "

@@ -272,7 +272,7 @@ PATTERNS: Final = (
         explains=_PRODUCTIVE,
         error=WHOLE,
         title="Many small host-to-device copies",
-        what="Each small host-to-device copy costs a call that takes longer than its bytes.",
+        what="The call for each small host-to-device copy takes longer than moving its bytes.",
         look="many Memcpy HtoD under 64 KB in a step",
         costs="Per copy some ten microseconds of ops and calls on the host, and a wait where the "
         "memory is pageable.",

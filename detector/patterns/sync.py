@@ -147,7 +147,7 @@ PATTERNS: Final = (
                 "buffer.copy_(x, non_blocking=True)  # buffer: pinned; read it a step later",
             ),
         ),
-        facts=("sync_d2h", "syncs_d2h", "d2h", "d2h_time"),
+        facts=("d2h_calls", "sync_d2h", "d2h", "d2h_time"),
         cites="copy",
     ),
     Pattern(

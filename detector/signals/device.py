@@ -160,12 +160,13 @@ def cast_ops(s: Signals) -> Int64:
 def copy_ops(s: Signals) -> Int64:
     """Outermost ops that only move tensors on the device: contiguous, clone, copy_, cat.
 
-    Not casts, not layouts around convolutions, not what fills or updates parameters; nor what an
-    op of torch or a node of the backward pass copies for itself: no program can spare that.
+    Not casts, not layouts around convolutions, not what fills or updates parameters, not what
+    appends to a growing tensor: these have patterns of their own. Nor what an op of torch or a node
+    of the backward pass copies for itself: no program can spare that.
     """
     a = s.activity
     rows = s.enclosing(a.ops("copy_op"), vocabulary.COPIES_ONLY)
-    rows = np.unique(rows[rows >= 0])
+    rows = difference(rows[rows >= 0], s.enclosing(s["cat-append"], vocabulary.COPIES_ONLY))
     around = s.trace.parent[rows]
     rows = rows[~np.isin(around, a.named(s.cpu_ops, vocabulary.COPIES_FOR_ITSELF, Cat.CPU_OP))]
     inside_casts = a.spans(s["cast-op"]).covered(s.trace.start[rows], s.trace.start[rows] + 1)

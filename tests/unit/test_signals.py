@@ -394,6 +394,13 @@ def test_what_an_op_of_torch_copies_for_itself_is_none(name: str) -> None:
     assert copies_in(name) == []
 
 
+@pytest.mark.parametrize(("added", "copies"), [(1, []), (64, ["aten::cat"])])
+def test_what_appends_to_a_growing_tensor_is_none(added: int, copies: list[str]) -> None:
+    """A cache of 64 tokens and one more; two halves are joined."""
+    dims = f"[[[1, 8, 64, 4], [1, 8, {added}, 4]], []]"
+    assert found("copy-op", op("aten::cat", 0, 40, dims=dims)) == copies
+
+
 def test_what_an_optimizer_does_by_parameter_is_no_chain() -> None:
     adds = [op("aten::add_", 10 + 10 * i, 5) for i in range(12)]
     assert len(found("pointwise-chain", *adds)) == 12

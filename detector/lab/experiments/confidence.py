@@ -9,38 +9,42 @@ from typing import Any, Final
 
 import numpy as np
 
+from detector.findings import USUAL
 from detector.flagger import confidence as shipped
 from detector.flagger.confidence import KINDS, ConstantConfidence, Float64
 from detector.lab import confidence as training
 from detector.lab.confidence import REAL, Candidates, ConfidenceTraining
+from detector.lab.doubted import with_doubted
 from detector.lab.experiments.record import Outcome, written
 from detector.lab.metrics import Estimate
 from detector.lab.scoring import Prediction, finding_figures, read_truths
 from detector.lab.scoring.truth import EVERYTHING
 from detector.lab.tables import provenance, table
 
-LEAD: Final = 0.5  # below, a candidate is no finding; as in conf/report
 SHOWN: Final = ("precision", "recall", "strict_recall", "wrong_per_healthy", "ece")
 
 
 @dataclass(frozen=True)
 class ConfidenceExperiment:
-    """``same``: by the beginning of a workload's name the program that it is a version of."""
+    """``same``: by the beginning of a workload's name the program that it is a version of.
+    ``doubted``: report.json files whose doubted candidates are learnt from, too."""
 
     settings: ConfidenceTraining = field(default_factory=ConfidenceTraining)
     same: dict[str, str] = field(default_factory=dict)
+    doubted: tuple[str, ...] = ()
 
     def train(self, data: Path, out: Path) -> list[str]:
         """Fit on every labelled candidate; the curves come from programs held out."""
-        rows = training.read(data, self.same)
+        rows = with_doubted(training.read(data, self.same), self.doubted)
         begun = time.perf_counter()
-        raw, fold = training.held_out(rows, self.settings)
-        curves = training.curves(rows, raw, fold >= 0, self.settings)
+        raw = training.held_out(rows, self.settings)
+        curves = training.curves(rows, raw, self.settings)
         text = training.fit(rows, self.settings).model_to_string()
         fit_s = time.perf_counter() - begun
         metrics = figures(data, rows, training.strangers(rows, self.settings))
+        frame = table(data, "candidates", EVERYTHING)
         card: dict[str, Any] = {
-            **provenance(data, table(data, "candidates", EVERYTHING)),
+            **provenance(data, frame[frame["origin"].isin(REAL)]),
             "name": "confidence",
             "calibration": dict(zip(KINDS, curves, strict=True)),
             "held_out": {name: str(value) for name, value in metrics.items()},
@@ -64,7 +68,7 @@ class ConfidenceExperiment:
 def figures(
     data: Path, rows: Candidates, confidence: Float64, prefix: str = ""
 ) -> dict[str, Estimate]:
-    """By origin, the primary figures of the findings of ``LEAD`` and more."""
+    """By origin, the primary figures of the findings of the usual confidence and more."""
     truths, found = read_truths(data), dict[str, Estimate]()
     for origin in REAL:
         mine = {name: truth for name, truth in truths.items() if truth.origin == origin}
@@ -77,7 +81,7 @@ def figures(
 
 
 def findings(
-    rows: Candidates, confidence: Float64, traces: Any, lead: float = LEAD
+    rows: Candidates, confidence: Float64, traces: Any, lead: float = USUAL.lead
 ) -> dict[str, list[Prediction]]:
     """What a scan would report of these traces, all of which have a row."""
     found: dict[str, list[Prediction]] = {name: [] for name in traces}
