@@ -41,7 +41,7 @@ def head(path: Path, size: int = 1 << 16) -> bytes:
 
 
 def is_cut(path: Path) -> bool:
-    """Whether the file ends within a line, as a copy of a running job's log does. Raises OSError."""
+    """Whether it ends within a line, as the log of a running job may. Raises OSError."""
     last = b""
     for chunk in chunks(path):
         last = chunk[-1:] or last
