@@ -27,7 +27,7 @@ test: $(DEV)  ## every check: style, types, layers, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 format: $(DEV)  ## rewrite the code in the project's style
 	$(BIN)/ruff check --fix .

@@ -80,9 +80,12 @@ class Activity:
         matches = self._named(pattern, *cats) if cats else self._matches(pattern, np.unique(name))
         return rows[matches[name]]
 
-    @memoized
     def of(self, *cats: Cat) -> Int64:
-        """Rows of these categories."""
+        """Rows of these categories, named in any order."""
+        return self._of(frozenset(cats))
+
+    @memoized
+    def _of(self, cats: frozenset[Cat]) -> Int64:
         return self.trace.rows(*cats)
 
     @memoized

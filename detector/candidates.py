@@ -3,15 +3,15 @@
 Found in the whole analyzed time, wherever the occurrences lie, and sized by counterfactual: the
 trace is replayed without the fault. ``alone``: only this pattern is repaired. ``rest``: it is
 repaired last, when all others are. Between them lies the truth: two causes that hold the device up
-at the same time have no figure of their own. ``best`` are shares of waterfalls, faults first: they
-add up to what all candidates save together.
+at the same time have no figure of their own. ``best`` is the mean share of waterfalls in orders
+that favour none, faults first: what all candidates save together is the sum.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Final
 
 import numpy as np
@@ -43,6 +43,12 @@ class Candidate:
     best_ns: int
     share: float
     by_step_ns: tuple[int, ...] = ()
+
+    def likely_ns(self, most: int) -> tuple[int, int]:
+        """What repairing it likely saves, from when all others are repaired to when none is, by
+        how far the pattern's replays are off; no more than ``most``."""
+        less, more = self.pattern.error
+        return int(less * self.rest_ns), min(most, int(more * self.alone_ns))
 
 
 Sized = tuple[Candidate, Repair]
@@ -151,29 +157,46 @@ def _among_each_other(
     """
     order = sorted(tried, key=_precedence)
     while order:
-        shares = _shares(replays, order)
-        sized = [
-            (replace(c, best_ns=ns, share=ns / wall), r)
-            for (c, r), ns in zip(order, shares, strict=True)
-        ]
+        sized = _sized(order, _shares(replays, order, turns=1), wall)
         dropped = _least_worth(replays, sized, wall)
         if dropped is None:
-            return _with_rest(replays, sized), sum(shares)
+            shares = _shares(replays, order, turns=len(order))
+            return _with_rest(replays, _sized(order, shares, wall)), sum(shares)
         order = [pair for i, pair in enumerate(order) if i != dropped]
     return [], 0
 
 
-def _shares(replays: _Replays, order: Sequence[Sized]) -> list[int]:
+def _sized(order: Sequence[Sized], shares: Sequence[int], wall: int) -> list[Sized]:
+    return [
+        (replace(candidate, best_ns=ns, share=ns / wall), repair)
+        for (candidate, repair), ns in zip(order, shares, strict=True)
+    ]
+
+
+def _shares(replays: _Replays, order: Sequence[Sized], turns: int) -> list[int]:
     """What each saves, faults before opportunities; adds up to what all save.
 
-    Among its like each gets the mean of two waterfalls, in this order and in the reverse: what
-    only two repairs together save is neither the first's nor the last's.
+    Among its like each gets the mean of waterfalls, each in an order and its reverse: what only two
+    repairs together save is neither the first's nor the last's. ``turns``: in so many orders, each
+    of which begins one place further and goes round; with all of them, no place is anyone's own.
     """
     faults = sum(candidate.pattern.kind == "fault" for candidate, _ in order)
-    there = replays.waterfall(order)
-    back = replays.waterfall([*order[:faults][::-1], *order[faults:][::-1]])
-    back = [*back[:faults][::-1], *back[faults:][::-1]]
-    return [(a + b + i % 2) // 2 for i, (a, b) in enumerate(zip(there, back, strict=True))]
+    groups = [g for g in (range(faults), range(faults, len(order))) if len(g)]
+    total, waterfalls = [0] * len(order), 0
+    for turn in range(min(turns, max(map(len, groups)))):
+        turned = [[g[(turn + i) % len(g)] for i in range(len(g))] for g in groups]
+        for places in (turned, [group[::-1] for group in turned]):
+            where = [place for group in places for place in group]
+            for place, ns in zip(where, replays.waterfall([order[i] for i in where]), strict=True):
+                total[place] += ns
+            waterfalls += 1
+    return _parts(total, waterfalls)
+
+
+def _parts(total: Sequence[int], count: int) -> list[int]:
+    """The ``count``-th part of each, in whole ns that add up to that of the sum."""
+    reached = [ns // count for ns in accumulate(total, initial=0)]
+    return [after - before for before, after in pairwise(reached)]
 
 
 def _least_worth(replays: _Replays, sized: Sequence[Sized], wall: int) -> int | None:

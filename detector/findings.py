@@ -167,6 +167,7 @@ def _finding(
     best = max([one.case, *beside], key=lambda case: case.probability(pattern.id))
     named = best.verdict.of(pattern.id) is not None
     shown = best if named else one.case  # its numbers and its words go together
+    low, high = candidate.likely_ns(analyzed.end - analyzed.start)
     return Finding(
         id=one.name,
         pattern=pattern.id,
@@ -179,7 +180,7 @@ def _finding(
         severity=level,
         kind=pattern.kind,
         estimated_savings_us=candidate.best_ns / NS_PER_US,
-        savings_range_us=(candidate.rest_ns / NS_PER_US, candidate.alone_ns / NS_PER_US),
+        savings_range_us=(low / NS_PER_US, high / NS_PER_US),
         by_step_us=tuple(ns / NS_PER_US for ns in candidate.by_step_ns),
         share=candidate.share,
         assumes=pattern.assumes,
@@ -228,7 +229,7 @@ def _fix(pattern: str, shown: Case) -> Fix:
     where = tuple(SourceLine(w.file, w.line, w.function) for w in lines)
     code = BY_ID[pattern].advise(shown.evidence.circumstances).code
     text = own or feedback.advise(shown.evidence, pattern)
-    return Fix(text, code, where, () if where else shown.evidence.modules)
+    return Fix(text, code, where, shown.evidence.modules)
 
 
 def _claims(pattern: str, shown: Case) -> tuple[Claim, ...]:

@@ -81,10 +81,9 @@ def _outermost(s: Signals, rows: Int64) -> Int64:
 
 def _heaviest(s: Signals, rows: Int64, ns: Int64) -> str:
     """The name with most time among these rows; of equal ones the first by alphabet."""
-    names, which = np.unique(s.trace.name[rows[rows >= 0]], return_inverse=True)
-    time = np.bincount(which, ns[rows >= 0])
-    ranked = sorted(zip((-time).tolist(), (s.trace.names[i] for i in names.tolist()), strict=True))
-    return str(ranked[0][1])
+    known = rows >= 0
+    time = np.bincount(s.trace.name[rows[known]], ns[known])
+    return min(s.trace.names[i] for i in np.flatnonzero(time == time.max()).tolist())
 
 
 def _frame(name: str) -> str:

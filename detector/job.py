@@ -76,7 +76,10 @@ class JobStraggler:
     rank: int
     """Its number."""
     how: str
-    """``persistent``, ``periodic``, ``one-off``, or ``one step``: the traces hold no more."""
+    """``persistent``, ``periodic``, ``at times``; ``one step``: the traces hold no more; of a pause
+    ``one-off``."""
+    chance: float
+    """How likely ranks that are alike would seem as uneven; 1 where the traces cannot tell."""
     since: int | None
     """Index of the first step in which the others waited for it; null without steps."""
     steps: tuple[int, ...]
@@ -158,9 +161,11 @@ class Job:
     without_straggler_us: float
     """What is saved when the straggler arrives with the median of the others."""
     pattern: str
-    """``balanced``, ``straggler``, ``in turn`` or ``uneven``."""
+    """``balanced``, ``straggler``, ``one-off``, ``in turn`` or ``uneven``."""
     stragglers: tuple[JobStraggler, ...] = ()
     """The ranks that the others wait for."""
+    pauses: tuple[JobStraggler, ...] = ()
+    """A single step in which they wait long for one rank, which makes no straggler of it."""
     path: tuple[JobCause, ...] = ()
     """The ledger along the critical path: in each stretch, that of the last rank to arrive."""
     heat: tuple[tuple[float, ...], ...] = ()

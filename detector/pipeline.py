@@ -89,27 +89,25 @@ def _judge(
         for region in order[: max(settings.max_regions - len(own), 0)]
     ]
     places = [*own, *beside]
+    contexts = Contexts(analysis.signals, analysis.ledger, analysis.candidates)
+    views = Views(contexts)
+
+    def serve(one: Evidence, view: str) -> str:
+        return views.text(one.region, view)
 
     def ask(regions: Sequence[Region]) -> tuple[list[Case], Answers]:
         brief = not judge.names_more
         evidence = gather(analysis.activity, analysis.analyzed, regions, brief=brief)
-        if brief:
-            answers = judge.judge(evidence)
-        else:
-            contexts = Contexts(analysis.signals, analysis.ledger, analysis.candidates)
+        if not brief:
             evidence = [replace(e, context=contexts.of(e.region)) for e in evidence]
-            answers = _asked(judge, evidence, Views(contexts))
+        if isinstance(judge, AskingJudge):
+            answers = judge.judge_with_views(evidence, serve)
+        else:
+            answers = judge.judge(evidence)
         pairs = zip(regions, evidence, answers.verdicts, strict=True)
         return [Case(*pair, judge.name) for pair in pairs], answers
 
     return _finer(*ask(places), ask)
-
-
-def _asked(judge: Judge, evidence: Sequence[Evidence], views: Views) -> Answers:
-    """The answers of a judge that may want to see more of a place."""
-    if not isinstance(judge, AskingJudge):
-        return judge.judge(evidence)
-    return judge.judge_with_views(evidence, lambda one, view: views.text(one.region, view))
 
 
 def _finer(

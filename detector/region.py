@@ -27,7 +27,8 @@ class Region:
     ``start`` and ``end`` are int ns on the file's own axis. ``score`` in [0, 1] is the highest of
     its windows on ``side``; ``windows`` are their indices, ``top_features`` the features that spoke
     most for it (of a side's ``MOST_EXPLAINED`` weightiest regions), ``candidates`` the (pattern id,
-    confidence) of the candidates that occur there, surest first.
+    confidence) of the candidates that occur there, surest first. ``threshold``: what the flagger
+    asks of a score on this side; 0 of a candidate's own place.
     """
 
     start: int
@@ -37,6 +38,7 @@ class Region:
     windows: tuple[int, ...] = ()
     top_features: tuple[str, ...] = ()
     candidates: tuple[tuple[str, float], ...] = ()
+    threshold: float = 0.0
 
     @property
     def dur(self) -> int:
@@ -89,6 +91,7 @@ def _merge_side(
             side,
             tuple(int(i) for i in group),
             features,
+            threshold=flagger.threshold[side],
         )
         for group, peak, features in zip(groups, peaks, top_features, strict=True)
     ]
@@ -127,12 +130,4 @@ def _sharpen(region: Region, points: Int64) -> Region:
     end = int(last[0]) if len(last) and region.end - last[0] <= reach else region.end
     if end <= start:
         return region
-    return Region(
-        start,
-        end,
-        region.score,
-        region.side,
-        region.windows,
-        region.top_features,
-        region.candidates,
-    )
+    return replace(region, start=start, end=end)

@@ -157,6 +157,10 @@ COPIES_ONLY: Final = re.compile(
     r"^aten::(copy_|clone|contiguous|cat|_cat|stack|hstack|vstack|concat|repeat|reshape"
     r"|repeat_interleave|tile|narrow_copy)$"
 )
+# Ops whose copies are their way of working: torch's own, and nodes of the backward pass.
+COPIES_FOR_ITSELF: Final = re.compile(r"^(aten::|torch(::|\.)|c10d::|\w+Backward\d+$)")
+DDP_PASS: Final = re.compile(r"^DistributedDataParallel\.forward$")
+VIEW: Final = re.compile(r"^aten::as_strided$")
 READS_BACK: Final = re.compile(
     r"^aten::(item|_local_scalar_dense|is_nonzero|equal|allclose|to|_to_copy|copy_|cpu|tolist"
     r"|__bool__)$"

@@ -82,14 +82,18 @@ _NUMBER = re.compile(
 
 def main() -> int:
     args = _arguments()
-    readers = [name for name in READERS if name in (OURS, PINNED) or _is_there(name, args)]
-    print(_machine(), end="\n\n")
+    readers = [
+        name
+        for name in READERS
+        if name in (OURS, PINNED) or is_there(MODULES[name], args.peers_python)
+    ]
+    print(machine(), end="\n\n")
     heads = ["trace", "JSON MB", "stored MB", *readers, "MB/s", "MB/s of CPU, one core"]
     print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
     folder = Path(tempfile.mkdtemp(prefix="bench-read-"))
     try:
         for trace in args.traces:
-            _measure(_unpacked(trace, folder), readers, args)
+            _measure(unpacked(trace, folder), readers, args)
         for size in args.sizes:
             _measure(repeated(args.traces[0], size * 1_000_000, folder), readers, args)
     finally:
@@ -108,13 +112,14 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _is_there(name: str, args: argparse.Namespace) -> bool:
-    code = f"import importlib.util as u; assert all(map(u.find_spec, {MODULES[name].split()}))"
-    command = [args.peers_python, "-c", code]
+def is_there(modules: str, python: str) -> bool:
+    """Whether an interpreter finds all of these modules."""
+    code = f"import importlib.util as u; assert all(map(u.find_spec, {modules.split()}))"
+    command = [python, "-c", code]
     return subprocess.run(command, cwd="/", capture_output=True, check=False).returncode == 0
 
 
-def _machine() -> str:
+def machine() -> str:
     sys.path.insert(0, str(ROOT))
     from detector.kineto import COMPILED
 
@@ -129,7 +134,7 @@ def _machine() -> str:
     )
 
 
-def _unpacked(trace: Path, folder: Path) -> Path:
+def unpacked(trace: Path, folder: Path) -> Path:
     data = trace.read_bytes()
     path = folder / f"{trace.name.split('.')[0]}.json"
     path.write_bytes(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)

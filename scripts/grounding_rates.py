@@ -25,13 +25,11 @@ sys.path.insert(0, str(ROOT))  # the checkout that is measured, installed or not
 from detector import kineto  # noqa: E402  the path first
 from detector.evidence import Evidence, EvidenceRow  # noqa: E402
 from detector.evidence.text import number  # noqa: E402
-from detector.flagger.lightgbm import LightGBMFlagger  # noqa: E402
 from detector.judge import Answers, feedback  # noqa: E402
 from detector.judge.facts import facts_of  # noqa: E402
 from detector.judge.grounding import grounded  # noqa: E402
 from detector.judge.nothing import NoJudge  # noqa: E402
-from detector.pipeline import detect  # noqa: E402
-from detector.window import ByStep  # noqa: E402
+from scripts.scanned import Stages  # noqa: E402
 
 _NUMBER = re.compile(r"(?<![\w.:])\d+(?:\.\d+)?(?= ?(?:%|µs|ms|MB|GB/s|times|,|\.|;|\)|$| ))")
 _UNIT = re.compile(r"(?<=\d)( ?)(%|µs|ms|GB/s|MB)")
@@ -281,6 +279,7 @@ class _Listening:
     """Judges nothing; keeps the evidence that it was shown."""
 
     name = "listening"
+    names_more = True
 
     def __init__(self) -> None:
         self.seen: list[Evidence] = []
@@ -292,8 +291,9 @@ class _Listening:
 
 def places_of(file: Path, most: int) -> list[Evidence]:
     """The places of a trace that a judge is shown."""
-    judge = _Listening()
-    detect(kineto.read(file), windower=ByStep(), flagger=LightGBMFlagger(), judge=judge)
+    stages, judge = Stages(), _Listening()
+    stages.parts["judge"] = judge
+    stages.scan(kineto.read(file))
     return judge.seen[:most]
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import gc
 import os
-import shutil
 import socket
 import sys
 from importlib.metadata import version
@@ -12,7 +12,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.checkouts import clone
+
+# One thread for each process: `make test` has two of them, and matrices are small. Set before numpy
+# is imported, and handed on to the processes that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 SHOWN = ("numpy", "msgspec", "lightgbm", "hydra-core", "rich", "hypothesis")
 
 # No deadline: a slow machine is not a failing test. Derandomized: CI finds the same things twice.
@@ -23,6 +28,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 def pytest_report_header() -> str:
     return "with " + ", ".join(f"{name} {version(name)}" for name in SHOWN)
+
+
+def pytest_collection_finish() -> None:
+    """What is there before the first test stays to the last: garbage is not looked for in it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -41,14 +52,11 @@ def only_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A copy of the working tree as a fresh clone would be: no environment, no build leftovers."""
-    left_out = shutil.ignore_patterns(
-        ".git", ".venv*", "build", "dist", "outputs", "*.egg-info", "__pycache__", ".*_cache"
-    )
-    return Path(shutil.copytree(ROOT, tmp_path / "checkout", ignore=left_out))
+    """A copy of the working tree as a fresh clone would be."""
+    return clone(tmp_path / "checkout")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def plain_env() -> dict[str, str]:
     """The caller's environment without the running virtual environment or an outer make."""
     dropped = ("VIRTUAL_ENV", "PYTHONPATH", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "COLUMNS")

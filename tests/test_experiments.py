@@ -228,6 +228,35 @@ def rewound(folder: Path, out: Path, *words: str) -> list[str]:
     return worked(subprocess.run(whole, capture_output=True, text=True, timeout=120))
 
 
+def test_judges_are_measured_beside_models_of_known_skill(data: Path, place: Path) -> None:
+    words = [*CONFIDENCE[1:], "experiment=judges", f"data={data}", "out=judges"]
+    few = [*words, "experiment.origin=recorded", "experiment.every=4"]
+    lines = worked(python("detector.evaluate", *few, folder=place))
+    assert re.fullmatch(r"\d+ traces, \d+ labels", lines[0])
+    row = re.compile(r"(.+?) +(\d+) named +(\d+) wrong.*")
+    named = {m[1]: (int(m[2]), int(m[3])) for m in map(row.fullmatch, lines[1:]) if m}
+    assert named["oracle, several"][0] >= named["oracle, one pattern"][0] > 0
+    assert named["oracle, several"][0] >= named["embedded"][0]
+    assert named["random"][1] > named["oracle, several"][1]
+    kept = (place / "judges" / "judges.jsonl").read_text()
+    assert worked(python("detector.evaluate", *few, folder=place)) == lines
+    assert (place / "judges" / "judges.jsonl").read_text() == kept  # nothing is asked again
+
+
+def test_a_small_language_model_is_trained_and_judges(data: Path, place: Path) -> None:
+    tiny = [f"experiment.{k}" for k in ("texts=12", "epochs=1", "width=8", "heads=1", "layers=1")]
+    words = ["experiment=causal", f"data={data}", "out=small", "experiment.vocabulary=400", *tiny]
+    first, *figures = worked(python("detector.evaluate", *words, folder=place))
+    assert first.startswith("small/causal: trained in ")
+    assert any(line.startswith("unseen programs, right") for line in figures)
+    trace = ROOT / "examples" / "train_image_classifier.json.gz"
+    judge = ["judge=transformers", "judge.model=small/causal", "judge.rules=false"]
+    run = python("detector.scan", str(trace), *judge, "judge.calibrate=false", "--format", "json",
+                 folder=place)  # fmt: skip
+    judging = json.loads(run.stdout)["judging"]
+    assert judging["answered"] + sum(judging["fallbacks"].values()) == judging["places"] > 0
+
+
 def test_windows_can_be_cut_anew(data: Path, tmp_path: Path) -> None:
     before, out = table(data, "windows"), tmp_path / "coarse"
     rewound(data, out, "--parts", "2")

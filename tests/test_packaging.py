@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import detector
+from tests.checkouts import clone
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPILER = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
@@ -27,9 +28,10 @@ def run(*command: str | Path, cwd: Path, env: dict[str, str]) -> str:
     return done.stdout
 
 
-@pytest.fixture
-def wheel(checkout: Path, tmp_path: Path, plain_env: dict[str, str]) -> Path:
-    return build(checkout, tmp_path / "wheel", plain_env)
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory, plain_env: dict[str, str]) -> Path:
+    folder = tmp_path_factory.mktemp("built")
+    return build(clone(folder / "checkout"), folder / "wheel", plain_env)
 
 
 def build(checkout: Path, folder: Path, env: dict[str, str]) -> Path:

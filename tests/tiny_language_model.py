@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 CHAT_TEMPLATE = (
     "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}\n{% endfor %}"
@@ -17,21 +18,15 @@ NO_SYSTEM_TEMPLATE = (
 def make(folder: Path, *, chat_template: str | None = None, positions: int = 16_384) -> Path:
     """Write model and tokenizer into ``folder``, which is returned."""
     import torch
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    from transformers import LlamaConfig, LlamaForCausalLM
 
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {c: i for i, c in enumerate(["<pad>", "<s>", *alphabet])}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", bos_token="<s>")
+    tokenizer = _tokenizer()
     if chat_template:
-        fast.chat_template = chat_template
-    fast.save_pretrained(folder)
+        tokenizer.chat_template = chat_template
+    tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=len(vocabulary),
+        vocab_size=len(tokenizer),
         hidden_size=16,
         intermediate_size=16,
         num_hidden_layers=1,
@@ -44,3 +39,46 @@ def make(folder: Path, *, chat_template: str | None = None, positions: int = 16_
     )
     LlamaForCausalLM(config).save_pretrained(folder)
     return folder
+
+
+def make_parrot(folder: Path, says: str) -> Path:
+    """A model that says the same again and again, whatever it is asked: its last layer norm forgets
+    what it is given, and one token of its vocabulary is the whole answer."""
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    tokenizer = _tokenizer()
+    tokenizer.add_tokens([says])
+    tokenizer.chat_template = CHAT_TEMPLATE
+    tokenizer.save_pretrained(folder)
+    config = GPT2Config(
+        vocab_size=len(tokenizer),
+        n_positions=32_768,
+        n_embd=8,
+        n_layer=1,
+        n_head=1,
+        tie_word_embeddings=False,
+        bos_token_id=1,
+        eos_token_id=0,
+    )
+    model = GPT2LMHeadModel(config)
+    with torch.no_grad():
+        model.transformer.ln_f.weight.zero_()
+        model.transformer.ln_f.bias.fill_(1.0)
+        model.lm_head.weight.zero_()
+        model.lm_head.weight[-1].fill_(1.0)
+    model.save_pretrained(folder)
+    return folder
+
+
+def _tokenizer() -> Any:
+    """A token for each byte."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {c: i for i, c in enumerate(["<pad>", "<s>", *alphabet])}
+    made = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=made, pad_token="<pad>", bos_token="<s>")

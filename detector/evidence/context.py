@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Final
@@ -20,6 +21,7 @@ from detector.trace import NS_PER_US, Int64
 
 MOST_SHAPES: Final = 5
 MOST_SAVINGS: Final = 8
+MOST_STEPS: Final = 8  # that a region is compared with
 _LEAST_CAUSE: Final = 0.005  # of the region: less is not shown
 _GIGA: Final = 1e9
 _VERSIONS: Final = {
@@ -39,7 +41,7 @@ class Contexts:
 
     def of(self, region: Region) -> Context:
         """The context of one region."""
-        notes = (*self._of_trace, *self._shapes(region))
+        notes = (*self._of_trace, *self._other_steps(region), *self._shapes(region))
         return Context(notes, (*self._causes(region), *self._savings))
 
     # -- the trace -----------------------------------------------------------------------------
@@ -116,6 +118,27 @@ class Contexts:
             label = f"time by cause, {BY_ID[cause].label}"
             rest = None if rest is None else max(rest, 0.0)
             yield EvidenceRow(f"time_{cause}", label, ns / length, "share", rest)
+
+    def _other_steps(self, region: Region) -> Iterator[str]:
+        """The same part of other steps by cause: a region may be like it everywhere, or alone."""
+        inside = [
+            s for s in self.trace.steps if self.ledger.start <= s.start < s.end <= self.ledger.end
+        ]
+        mine = next((s for s in inside if s.start <= region.start < s.end), None)
+        others = [s for s in inside if s is not mine][:MOST_STEPS]
+        if mine is None or not others or region.end > mine.end:
+            return
+        spent: Counter[str] = Counter()
+        for step in others:
+            scale = (step.end - step.start) / (mine.end - mine.start)
+            start, end = (
+                step.start + round(scale * (edge - mine.start))
+                for edge in (region.start, region.end)
+            )
+            spent.update(self.ledger.total(start, end))
+        whole = max(spent.total(), 1)
+        causes = (f"{BY_ID[c].label} {100 * ns / whole:.0f}%" for c, ns in spent.most_common(4))
+        yield f"The same part of {len(others)} other steps: {'; '.join(causes)}"
 
     @cached_property
     def _whole(self) -> dict[str, int]:

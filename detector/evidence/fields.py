@@ -69,6 +69,11 @@ class Fields:
         """Share of the time in which at least one of these events runs."""
         return self.share(self.a.spans(rows))
 
+    def calls_of(self, rows: Int64) -> Pair:
+        """Share of the time in which a call that issued one of these events runs."""
+        calls = self.trace.launch[rows]
+        return self.time(np.unique(calls[calls >= 0]).astype(np.int64))
+
     def count(self, rows: Int64) -> Pair:
         """Events that start inside."""
         return self.tally(rows), _one

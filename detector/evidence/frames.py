@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable
 from functools import cached_property
 from typing import Final
@@ -21,6 +23,8 @@ MOST_LINES: Final = 3
 LEAST_PART: Final = 0.1  # of the heaviest line's weight: what is lighter is no lead
 DEEPEST: Final = 4  # modules of a path
 MODULE_CHARS: Final = 60
+# Called by torch on the way of every op: whoever defined them, nothing is decided there.
+_HOOKS: Final = frozenset(("__torch_function__", "__torch_dispatch__"))
 
 
 class Frames:
@@ -75,20 +79,34 @@ class Frames:
         return tuple(source_line(self.trace.names[i]) for i in kept)
 
     def module_path(self, region: Region) -> tuple[str, ...]:
-        """The module with the most of the region's faulty time, and those around it, the outermost
-        first; the innermost ``DEEPEST`` of them."""
+        """The kind of module with the most of the region's faulty time, and those around it, the
+        outermost first; the innermost ``DEEPEST`` of them. Layers of one kind go by its name.
+        Empty where modules hold less than half of what the user's lines hold."""
         by_name = self.modules.by_name(region)
-        if not by_name.any():
+        if not by_name.any() or by_name.sum() < 0.5 * self.user.by_name(region).sum():
             return ()
+        known = np.flatnonzero(by_name)
+        kinds = [self._module[i] for i in known.tolist()]
+        which = np.unique(kinds, return_inverse=True)[1]
+        ours = known[which == np.argmax(np.bincount(which, by_name[known]))]
         rows = self.modules.rows
-        mine = rows[self.trace.name[rows] == int(np.argmax(by_name))]
-        at = int(mine[np.argmax(self.trace.dur[mine])])
+        rows = rows[self.trace.name[rows] == ours[np.argmax(by_name[ours])]]
+        at = int(rows[np.argmax(self.trace.dur[rows])])
         path: list[str] = []
         while at >= 0 and len(path) < DEEPEST:
-            if match := vocabulary.MODULE_FRAME.match(self.trace.names[self.trace.name[at]]):
-                path.append(words.bounded(match[1], MODULE_CHARS))
+            if module := self._module.get(int(self.trace.name[at])):
+                path.append(module)
             at = int(self.trace.parent[at])
         return tuple(reversed(path))
+
+    @cached_property
+    def _module(self) -> dict[int, str]:
+        """By the id of a module's name what to call it: without its number where there are more."""
+        ids = np.unique(self.trace.name[self.modules.rows]).tolist()
+        found = {i: vocabulary.MODULE_FRAME.match(self.trace.names[i]) for i in ids}
+        names = {i: words.bounded(match[1], MODULE_CHARS) for i, match in found.items() if match}
+        kinds = Counter(map(_kind, names.values()))
+        return {i: _kind(name) if kinds[_kind(name)] > 1 else name for i, name in names.items()}
 
 
 class Holders:
@@ -146,10 +164,17 @@ class Holders:
         return found
 
 
+def _kind(module: str) -> str:
+    """A module's class: the profiler numbers its instances."""
+    return re.sub(r"_\d+$", "", module)
+
+
 def is_user(name: str) -> bool:
     """Whether a frame is of the profiled program itself rather than of a library."""
     match = vocabulary.PYTHON_FRAME.match(name)
-    return match is not None and vocabulary.LIBRARY_FRAME.search(name) is None
+    if match is None or match["function"] in _HOOKS:
+        return False
+    return vocabulary.LIBRARY_FRAME.search(name) is None
 
 
 def source_line(name: str) -> SourceLine:

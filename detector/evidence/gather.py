@@ -72,7 +72,6 @@ class _Prepared:
         return [self._of(*pair, brief) for pair in zip(regions, measured, strict=True)]
 
     def _of(self, region: Region, rows: tuple[EvidenceRow, ...], brief: bool) -> Evidence:
-        where = self.frames.where(region)
         named = self.visible & {p for p, _ in region.candidates} if brief else self.visible
         return Evidence(
             region,
@@ -80,11 +79,11 @@ class _Prepared:
             self.trace.vendor if self.a.has_device else "cpu",
             rows,
             self._items(region, CITED if brief else tuple(MOST)),
-            where,
+            self.frames.where(region),
             self.visible,
             self._circumstances,
             self.occurring.items(region, named),
-            () if where else self.frames.module_path(region),
+            self.frames.module_path(region),
         )
 
     @cached_property

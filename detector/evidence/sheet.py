@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -106,7 +106,8 @@ class Evidence:
     circumstances: Circumstances = field(default_factory=Circumstances)  # of the whole trace
     # By pattern: the name with most time among its own occurrences that begin in the region.
     occurring: Mapping[str, Item] = field(default_factory=dict)
-    # Without ``where``: the path of the module with most of the time, the outermost first.
+    # The path of the module with most of the time, the outermost first; () where modules hold
+    # little.
     modules: tuple[str, ...] = ()
     context: Context = field(default_factory=Context)
 
@@ -129,15 +130,23 @@ class Evidence:
         """The named events of a kind, the most telling first."""
         return tuple(item for item in self.items if item.kind == kind)
 
-    def text(self, budget_tokens: int = 1500, *, user_names: bool = True) -> str:
-        """The evidence as text of at most ``budget_tokens`` (by the rule of ``words.tokens``).
+    def text(
+        self,
+        budget_tokens: int = 1500,
+        *,
+        user_names: bool = True,
+        count: Callable[[str], int] | None = None,
+    ) -> str:
+        """The evidence as text of at most ``budget_tokens``, by ``count`` (a model's tokenizer) or
+        by the rule of ``words.tokens``, which is on the safe side of common tokenizers.
 
         Without ``user_names`` nothing that the profiled program named itself is in it: the text
         that a model learns from, so that it cannot learn the names of its training programs.
         """
+        from detector.evidence import words
         from detector.evidence.text import render  # it reads this module's types
 
-        return render(self, budget_tokens, user_names)
+        return render(self, budget_tokens, user_names, count or words.tokens)
 
 
 def _matters(row: EvidenceRow) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,17 +46,16 @@ class _Line:
     def title(self) -> bool:
         return self.leaves == 0
 
-    @property
-    def cost(self) -> int:
-        return words.tokens(self.text + "\n")
 
-
-def render(evidence: Evidence, budget: int, user_names: bool) -> str:
+def render(
+    evidence: Evidence, budget: int, user_names: bool, count: Callable[[str], int] = words.tokens
+) -> str:
     """See ``Evidence.text``."""
     lines = list(_lines(evidence, user_names))
     sections = Counter(line.section for line in lines if not line.title)
     lines = [line for line in lines if sections[line.section]]  # no title without its lines
-    total = sum(line.cost for line in lines)
+    cost = {id(line): count(line.text + "\n") for line in lines}
+    total = sum(cost.values())
     if user_names and total > budget:
         budget -= _LEFT_OUT
     gone: set[int] = set()
@@ -65,10 +64,10 @@ def render(evidence: Evidence, budget: int, user_names: bool) -> str:
         if total <= budget or lines[i].title:
             break
         gone.add(i)
-        total -= lines[i].cost
+        total -= cost[id(lines[i])]
         sections[lines[i].section] -= 1
         if not sections[lines[i].section] and lines[i].section in titles:
-            total -= titles[lines[i].section].cost
+            total -= cost[id(titles[lines[i].section])]
     kept = [line for i, line in enumerate(lines) if i not in gone and sections[line.section]]
     if user_names and gone:
         kept.append(_Line(100, 0.0, f"{len(gone)} less telling lines are left out."))
@@ -172,6 +171,8 @@ def number(value: float, row: EvidenceRow) -> str:
         return f"{value:.0f}" if value == round(value) or value >= 100 else f"{value:.1f}"
     if row.unit == "us":
         return _us(value)
+    if row.unit == "elements":
+        return f"{value:,.0f} elements"
     return f"{value:.3g} {row.unit}"
 
 

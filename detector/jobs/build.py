@@ -8,11 +8,11 @@ from typing import Final
 
 import numpy as np
 
-from detector.job import Job, JobCause, JobCollective, JobRank
+from detector.job import Job, JobCause, JobCollective, JobRank, JobStraggler
 from detector.jobs import stragglers
 from detector.jobs.match import Matched, match, spread
 from detector.jobs.rank import RankTrace, causes
-from detector.jobs.stragglers import Lateness
+from detector.jobs.stragglers import Late, Lateness
 from detector.jobs.traffic import traffic
 from detector.ledger import CAUSES, CODE
 from detector.trace import NS_PER_US, Int64
@@ -26,12 +26,11 @@ def build(ranks: Sequence[RankTrace], notes: Sequence[str] = ()) -> Job:
     matched = match(ranks)
     edges = _edges(ranks, matched)
     late = stragglers.lateness(matched, ranks, edges)
-    how, found = stragglers.judge(late, ranks)
+    how, straggler, pause = stragglers.judge(late, ranks)
     if matched.confidence < DOUBTFUL:
-        how, found = "uneven", []
+        how, straggler, pause = "uneven", None, None
         notes = (*notes, _doubt(matched))
-    described = tuple(stragglers.describe(matched, ranks, late, *who) for who in found)
-    reference = _reference(ranks, late, [column for column, _, _ in found])
+    reference = straggler.column if straggler else int(late.by_step.sum(axis=1).argmax())
     missing, lost = _missing(ranks)
     job = Job(
         world_size=_world(ranks),
@@ -45,9 +44,12 @@ def build(ranks: Sequence[RankTrace], notes: Sequence[str] = ()) -> Job:
         waiting_us=_mean(matched.waiting.sum(axis=0)),
         transfer_us=_mean((matched.transfer[:, None] * matched.present).sum(axis=0)),
         balanced_us=_balanced(matched, late) / NS_PER_US,
-        without_straggler_us=_without(matched, late, found[0][0]) / NS_PER_US if found else 0.0,
+        without_straggler_us=_without(matched, late, straggler.column) / NS_PER_US
+        if straggler
+        else 0.0,
         pattern=how,
-        stragglers=described,
+        stragglers=_described(matched, ranks, late, straggler),
+        pauses=_described(matched, ranks, late, pause),
         path=_path(matched, ranks, late),
         heat=tuple(tuple(float(x) / NS_PER_US for x in row) for row in late.by_step),
         collectives=_listed(matched, ranks, late),
@@ -86,8 +88,10 @@ def _edges(ranks: Sequence[RankTrace], matched: Matched) -> Int64:
     return np.array([min(starts), max(max(ends), min(starts) + 1)])
 
 
-def _reference(ranks: Sequence[RankTrace], late: Lateness, found: Sequence[int]) -> int:
-    return found[0] if found else int(late.by_step.sum(axis=1).argmax()) if len(ranks) else 0
+def _described(
+    matched: Matched, ranks: Sequence[RankTrace], late: Lateness, who: Late | None
+) -> tuple[JobStraggler, ...]:
+    return (stragglers.describe(matched, ranks, late, who),) if who else ()
 
 
 def _world(ranks: Sequence[RankTrace]) -> int | None:
@@ -150,15 +154,10 @@ def _causes(sums: Int64) -> tuple[JobCause, ...]:
 # -- what balance would save -----------------------------------------------------------------------
 
 
-def _own(matched: Matched, late: Lateness) -> Int64:
-    """(collectives, ranks): what each rank does between two collectives, ns; 0 where not in it."""
-    return np.where(matched.present, np.maximum(matched.start - late.began, 0), 0)
-
-
 def _balanced(matched: Matched, late: Lateness) -> float:
     """Every collective begins when its slowest rank comes; balanced, when the mean one does."""
     inside = late.step >= 0
-    own = _own(matched, late)[inside]
+    own = late.worked[inside]
     count = np.maximum(matched.present[inside].sum(axis=1), 1)
     return float((own.max(axis=1, initial=0) - own.sum(axis=1) / count).sum())
 
@@ -166,7 +165,7 @@ def _balanced(matched: Matched, late: Lateness) -> float:
 def _without(matched: Matched, late: Lateness, column: int) -> float:
     """The same with one rank's work between collectives at most the median of the others'."""
     saved = 0.0
-    own = _own(matched, late)
+    own = late.worked
     for k in np.flatnonzero((late.step >= 0) & matched.present[:, column]).tolist():
         others = np.delete(own[k], column)[np.delete(matched.present[k], column)]
         new = max(float(others.max()), min(float(own[k, column]), float(np.median(others))))

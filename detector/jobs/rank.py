@@ -24,6 +24,7 @@ class Collectives:
 
     start: Int64  # ns, absolute: base_ns is in it
     end: Int64
+    called: Int64  # when the host called for it; its start where that is not known
     kind: Int32  # index into the rank's kinds
     lane: Int32  # index into the rank's lanes
     elements: Int64  # into it; -1 untold
@@ -175,8 +176,10 @@ def _collectives(
         lanes.setdefault(Lane(group, -1 if group else stream), len(lanes))
         for group, stream in zip(named, streams.tolist(), strict=True)
     ]
+    launched = trace.launch[rows]
     collectives = Collectives(
         start=trace.start[rows] + trace.base_ns,
+        called=trace.start[np.where(launched >= 0, launched, rows)] + trace.base_ns,
         end=trace.end[rows] + trace.base_ns,
         kind=which.reshape(-1).astype(np.int32),
         lane=np.array(of, np.int32),

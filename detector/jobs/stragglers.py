@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -16,16 +17,14 @@ from detector.ledger import CAUSES
 from detector.trace import NS_PER_US, Bool, Int64
 
 Floats = npt.NDArray[np.float64]
-How = Literal["balanced", "straggler", "in turn", "uneven"]
+How = Literal["balanced", "straggler", "one-off", "in turn", "uneven"]
 
 LATE: Final = 0.03  # of a step: waiting that is worth a word
-MAIN: Final = 0.6  # share of a step's waiting that one rank must cause to be the step's late one
-MOSTLY: Final = (
-    0.6  # share of all waiting that a straggler causes, and of steps if it is persistent
-)
-CLEARLY: Final = 2.0  # so many times as much as the next rank
-MUCH: Final = 0.15  # of a step, that a rank late in most steps costs; less must be steady
-STEADY: Final = 3.0  # standard errors by which a straggler is later than the next rank
+WORTH: Final = 0.05  # of a step: what a straggler costs, on average
+BY_CHANCE: Final = 0.05  # how often a job of equal ranks may seem to have a straggler, by each test
+DRAWS: Final = 4_000  # of who is late in each step
+MOSTLY: Final = 0.6  # share of a step's waiting, of a one-step trace's, of steps
+CLEARLY: Final = 2.0  # so many times as much as the next rank, where there is one step alone
 LOST: Final = 0.5  # of a step, that a one-off costs at least: machines pause now and then
 OUTLIER: Final = 4.0  # a one-off step waits so many times as long as the median step
 
@@ -41,7 +40,6 @@ KINDS: Final = {
     "device-stall": "unknown",
     "unlinked": "unknown",
     "unrecorded-wait": "unknown",
-    "nothing": "unknown",
 }
 # Waiting in another collective is no reason to be late, but the same thing once more.
 _NO_REASON: Final = ("communication", "rank-wait")
@@ -55,6 +53,7 @@ class Lateness:
     late: Int64  # (collectives,): the rank, as a column
     step: Int64  # (collectives,): -1 outside of all steps
     by_step: Floats  # (ranks, steps)
+    worked: Int64  # (collectives, ranks): what each did before it, ns; 0 where not in it
     step_ns: float
     blur_ns: float
     """How far apart the ranks leave a collective: what is shorter is no lateness."""
@@ -66,20 +65,37 @@ def lateness(matched: Matched, ranks: Sequence[RankTrace], edges: Int64) -> Late
     waited = matched.waiting.sum(axis=1)
     others = np.maximum(matched.present.sum(axis=1) - 1, 1)
     caused = waited // others
-    step = np.searchsorted(edges, matched.done, side="right") - 1
+    step = np.searchsorted(edges, _called(matched, ranks), side="right") - 1
     step = np.where((step >= 0) & (step < len(edges) - 1), step, -1)
     by_step = np.zeros((len(ranks), len(edges) - 1))
     inside = step >= 0
     np.add.at(by_step, (matched.last[inside], step[inside]), caused[inside])
+    began = _began(matched, ranks)
+    worked = np.where(matched.present, np.maximum(matched.start - began, 0), 0)
     return Lateness(
         caused,
         matched.last,
         step,
         by_step,
+        worked,
         float(np.median(np.diff(edges))),
         spread(matched, 0.5),
-        _began(matched, ranks),
+        began,
     )
+
+
+def _called(matched: Matched, ranks: Sequence[RankTrace]) -> Int64:
+    """When hosts called for each collective: the median of its ranks. A device may run it after the
+    step of the host that it belongs to."""
+    called = np.full(matched.start.shape, np.nan)
+    origin = ranks[0].start
+    for r, rank in enumerate(ranks):
+        mine = matched.present[:, r]
+        called[mine, r] = (
+            rank.collectives.called[matched.place[mine, r]] - matched.offset[r] - origin
+        )
+    found: Int64 = origin + np.nanmedian(called, axis=1).astype(np.int64)
+    return found
 
 
 def _began(matched: Matched, ranks: Sequence[RankTrace]) -> Int64:
@@ -95,51 +111,87 @@ def _began(matched: Matched, ranks: Sequence[RankTrace]) -> Int64:
     return began
 
 
-def judge(late: Lateness, ranks: Sequence[RankTrace]) -> tuple[How, list[tuple[int, str, Bool]]]:
-    """What the waiting looks like, and the stragglers: column, how, and its late steps."""
+@dataclass(frozen=True, eq=False)
+class Late:
+    """A rank that the others wait for, and in which steps."""
+
+    column: int
+    how: str
+    steps: Bool
+    chance: float
+    """How likely ranks that are alike would seem as uneven; 1 where nothing tells."""
+
+
+def judge(late: Lateness, ranks: Sequence[RankTrace]) -> tuple[How, Late | None, Late | None]:
+    """What the waiting looks like; the straggler, and else the one pause that stands out."""
     total = late.by_step.sum()
     steps = late.by_step.shape[1]
-    if total < LATE * late.step_ns * steps and not _spikes(late).any():
-        return "balanced", []
     of_rank = late.by_step.sum(axis=1)
-    order = np.argsort(-of_rank)
-    worst = int(order[0])
-    next_ = float(of_rank[order[1]]) if len(order) > 1 else 0.0
+    worst = int(of_rank.argmax())
     mine = _late_steps(late, worst)
-    clear = of_rank[worst] >= MOSTLY * total and of_rank[worst] >= CLEARLY * next_
-    if clear and mine.any() and _steady(late, worst):
-        return "straggler", [(worst, _how(mine), mine)]
+    costs = max(WORTH * late.step_ns, 2 * late.blur_ns) if steps > 1 else LATE * late.step_ns
+    if mine.any() and of_rank[worst] >= costs * steps:
+        likely = chance(late.by_step, worst)
+        if likely <= BY_CHANCE or (steps == 1 and _clear(of_rank)):
+            return "straggler", Late(worst, _how(mine), mine, likely), None
     spikes = _spikes(late)
-    if spikes.any():
-        rank = int(late.by_step[:, spikes].sum(axis=1).argmax())
-        mine = spikes & (late.by_step.argmax(axis=0) == rank)
-        how = _how(mine)
-        worth = how == "periodic" or late.by_step[rank, mine].max() >= LOST * late.step_ns
-        if worth and mine.sum() <= max(1, steps // 3):
-            return "straggler", [(rank, how, mine)]
+    if spikes.sum() == 1:
+        column = int(late.by_step[:, spikes].argmax())
+        if late.by_step[column, spikes] >= LOST * late.step_ns:
+            return "one-off", None, Late(column, "one-off", spikes, 1.0)
+    if total < LATE * late.step_ns * steps:
+        return "balanced", None, None
     shared = (of_rank > 0.5 * total / len(ranks)).sum() >= min(len(ranks), 3)
-    return ("in turn" if shared else "uneven"), []
+    return ("in turn" if shared else "uneven"), None, None
 
 
-def _steady(late: Lateness, rank: int) -> bool:
-    """Whether a rank is late in most steps, or by more than steps differ; and by more than ends
-    are apart. A pause of one rank, once, is a one-off and not a rank that is late.
+def _clear(of_rank: Floats) -> bool:
+    """Of a single step, which has nothing to compare with."""
+    most, next_ = np.sort(of_rank)[::-1][:2]
+    return bool(most >= MOSTLY * of_rank.sum() and most >= CLEARLY * next_)
+
+
+def chance(by_step: Floats, rank: int) -> float:
+    """How likely the waiting would fall on one rank as it does on this one, were they all alike.
+
+    The smaller of two tests. If the late rank of each step were drawn anew, how often would any
+    come to as much of the waiting? (A permutation test: one long pause does not win it, nor hide a
+    rank that is late in every step.) Is this rank ahead of the next one by more than steps differ?
+    (Student's t, times the ranks: it needs few steps where these agree.)
     """
-    mine = late.by_step[rank]
-    if mine.mean() < 2 * late.blur_ns:
-        return False
-    often = _late_steps(late, rank).mean() >= MOSTLY and mine.mean() >= MUCH * late.step_ns
-    if len(mine) < 3 or often:
-        return True
-    ahead = mine - np.delete(late.by_step, rank, axis=0).max(axis=0)
-    return bool(ahead.mean() >= STEADY * ahead.std(ddof=1) / np.sqrt(len(mine)))
+    ranks, steps = len(by_step), int(by_step.shape[1])
+    if steps < 2 or ranks < 2:
+        return 1.0
+    who, most = by_step.argmax(axis=0), by_step.max(axis=0)
+    drawn = np.random.default_rng(0).integers(ranks, size=(DRAWS, steps))
+    places = (drawn + ranks * np.arange(DRAWS)[:, None]).ravel()
+    sums = np.bincount(places, np.tile(most, DRAWS), DRAWS * ranks).reshape(DRAWS, ranks)
+    reached = int((sums.max(axis=1) >= most[who == rank].sum() * (1 - 1e-9)).sum())
+    ahead = by_step[rank] - np.delete(by_step, rank, axis=0).max(axis=0)
+    mean, error = float(ahead.mean()), float(ahead.std(ddof=1)) / math.sqrt(steps)
+    t = mean / max(error, 1e-9 * abs(mean), 1e-9)
+    return min((1 + reached) / (1 + DRAWS), ranks * above(t, steps - 1), 1.0)
+
+
+def above(t: float, freedom: int) -> float:
+    """Probability that Student's t with so many degrees of freedom is larger: the finite sums of
+    Abramowitz and Stegun, 26.7.3 and 26.7.4."""
+    angle = math.atan2(t, math.sqrt(freedom))
+    c, odd = math.cos(angle), freedom % 2
+    term = c if odd else 1.0
+    total = term if freedom > 1 else 0.0
+    for k in range(3 if odd else 2, freedom, 2):
+        term *= c * c * (k - 1) / k
+        total += term
+    inside = math.sin(angle) * total
+    return 0.5 - ((angle + inside) / math.pi if odd else inside / 2)
 
 
 def _late_steps(late: Lateness, rank: int) -> Bool:
     """Steps in which this rank causes most of a waiting that matters."""
     mine, total = late.by_step[rank], late.by_step.sum(axis=0)
     least = max(LATE * late.step_ns, late.blur_ns)
-    found: Bool = (mine >= MAIN * total) & (mine >= least)
+    found: Bool = (mine >= MOSTLY * total) & (mine >= least)
     return found
 
 
@@ -148,7 +200,7 @@ def _spikes(late: Lateness) -> Bool:
     total, most = late.by_step.sum(axis=0), late.by_step.max(axis=0)
     usual = float(np.median(total)) if len(total) > 2 else np.inf
     least = max(OUTLIER * usual, 2 * LATE * late.step_ns, 4 * late.blur_ns)
-    found: Bool = (total > least) & (most >= MAIN * total)
+    found: Bool = (total > least) & (most >= MOSTLY * total)
     return found
 
 
@@ -161,8 +213,6 @@ def _how(late: Bool) -> str:
     gaps = np.unique(np.diff(steps))
     if len(steps) >= 3 and len(gaps) == 1 and gaps[0] > 1:
         return "periodic"
-    if len(steps) == 1:
-        return "one-off"
     first = steps[0]
     if len(steps) >= 3 and len(steps) >= MOSTLY * (len(late) - first):
         return "persistent"
@@ -173,11 +223,10 @@ def describe(
     matched: Matched,
     ranks: Sequence[RankTrace],
     late: Lateness,
-    column: int,
-    how: str,
-    steps: Bool,
+    who: Late,
 ) -> JobStraggler:
-    """The straggler with its cause: what its ledger has beyond the others' between collectives."""
+    """The late rank with its cause: what its ledger has beyond the others' between collectives."""
+    column, steps = who.column, who.steps
     chosen = np.flatnonzero((late.late == column) & (late.step >= 0) & steps[late.step])
     excess = np.zeros(len(CAUSES))
     for k in chosen.tolist():
@@ -194,7 +243,8 @@ def describe(
     marked = np.flatnonzero(steps).tolist()
     return JobStraggler(
         rank=ranks[column].rank or 0,
-        how=how,
+        how=who.how,
+        chance=who.chance,
         since=marked[0] if marked and len(steps) > 1 else None,
         steps=tuple(marked),
         waited_us=waited / NS_PER_US,

@@ -14,6 +14,7 @@ from detector.taxonomy import NONE, UNCLEAR
 from detector.vocabulary import TORCH_ANNOTATION
 
 MOST_FACTS: Final = 4
+LEAST_SHARE: Final = 0.001  # of a region's time: a name with less tells nothing
 # What a number must exceed to explain anything: half a per cent, more than one event.
 _LEAST: Final[dict[Unit, float]] = {"share": 0.005, "count": 1}
 _SAME: Final = 0.8  # of the larger of two numbers: a baseline that near tells nothing
@@ -79,12 +80,14 @@ def advise(evidence: Evidence, pattern: str) -> str:
 
 
 def _place(evidence: Evidence) -> str:
-    """The source line, else the module, else the program's own range with the most time."""
+    """The source line and the module, else the program's own range with the most time."""
+    module = f"in module {' > '.join(evidence.modules)}" if evidence.modules else ""
     if evidence.where:
         line = evidence.where[0]
-        return f"Look first at {line.function} ({line.file}:{line.line})."
-    if evidence.modules:
-        return f"Look first in module {' > '.join(evidence.modules)}."
+        place = f"at {line.function} ({line.file}:{line.line})"
+        return f"Look first {', '.join(filter(None, (place, module)))}."
+    if module:
+        return f"Look first {module}."
     ranges = [item for item in evidence.of("annotation") if item.user]
     ranges = [item for item in ranges if not TORCH_ANNOTATION.match(item.name)]
     top = max(ranges, key=_excess, default=None)
@@ -121,7 +124,7 @@ def _percent(share: float) -> str:
 
 def _name(evidence: Evidence, pattern: str) -> str:
     top = evidence.occurring.get(pattern)
-    if top is None:
+    if top is None or top.share < LEAST_SHARE:
         return ""
     often = "once" if top.count == 1 else f"{top.count} times"
     return f"Largest part: {top.name}, {often}, {_percent(top.share)} of the time there."

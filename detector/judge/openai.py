@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,15 +18,16 @@ from typing import Final
 
 from detector.errors import JudgeError
 from detector.evidence import Evidence, words
-from detector.judge import UNSURE, Answers, Judge, Serve, rounds, schema, wire
+from detector.judge import UNSURE, Answers, Judge, Serve, doubt, rounds, schema, wire
 from detector.judge.anonymous import Codes
 from detector.judge.breaker import REST_S, Breaker
 from detector.judge.cache import Cache, default_folder
 from detector.judge.client import DRY_RUN, OUT_OF_TIME, Client, Model
+from detector.judge.doubt import SPARED
 from detector.judge.rounds import Failure, Limits, Outcome, Spending
 from detector.judge.transport import Address, Transport, address
 from detector.judge.workers import spread
-from detector.report import Judging
+from detector.judging import Judging
 
 DEFAULT_URL: Final = "https://api.openai.com/v1"
 DEFAULT_HOST: Final = "api.openai.com"
@@ -101,6 +101,7 @@ class OpenAIJudge:
         self._fallback = fallback
         self._interrupted = False
         self._announced = False
+        self._latest: tuple[Serve, Spending] | None = None
 
     def judge(self, evidence: Sequence[Evidence]) -> Answers:
         """See ``Judge``."""
@@ -115,9 +116,9 @@ class OpenAIJudge:
             return Answers(())
         own = self._embedded().judge(evidence).verdicts
         self._announce(len(evidence))
-        outcomes = self._outcomes(evidence, serve)
+        outcomes = doubt.in_turn(evidence, self._asking(evidence, serve))
         verdicts = tuple(map(rounds.combined, own, outcomes))
-        return Answers(verdicts, self._warnings(outcomes), self._judging(outcomes))
+        return Answers(verdicts, self._warnings(outcomes), self._judging(evidence, outcomes))
 
     def _embedded(self) -> Judge:
         if self._fallback is None:
@@ -138,26 +139,15 @@ class OpenAIJudge:
 
     # -- all regions -----------------------------------------------------------------------------
 
-    def _outcomes(self, evidence: Sequence[Evidence], serve: Serve | None) -> list[Outcome]:
-        """One for each region. What is not known when the time is up, or when the user interrupts,
-        has failed; after an interrupt no further trace is asked about."""
-        if self._interrupted:
-            return [Outcome(failure=Failure(INTERRUPTED))] * len(evidence)
-        until = time.monotonic() + self.trace_timeout_s
-        ask = self._asking(evidence, serve, until)
-        found, self._interrupted = spread(ask, len(evidence), self.concurrency, until + _GRACE_S)
-        reason = INTERRUPTED if self._interrupted else OUT_OF_TIME
-        return [outcome or Outcome(failure=Failure(reason)) for outcome in found]
-
     def _asking(
-        self, evidence: Sequence[Evidence], serve: Serve | None, until: float
-    ) -> Callable[[int], Outcome]:
+        self, evidence: Sequence[Evidence], serve: Serve | None
+    ) -> Callable[[Sequence[Evidence]], list[Outcome]]:
+        """How to ask about some places of these."""
         codes = Codes(evidence) if self.anonymize else None
-        spending, serving = Spending(self.limits.trace), threading.Lock()
+        spent, serving = self._spent(serve), threading.Lock()
+        until = spent.begun + self.trace_timeout_s
 
-        def one(index: int) -> Outcome:
-            mine = evidence[index]
-
+        def one(mine: Evidence) -> Outcome:
             def look(view: str) -> str:
                 with serving:
                     text = serve(mine, view) if serve is not None else ""
@@ -168,16 +158,42 @@ class OpenAIJudge:
                 lambda messages, shape, more: self.client.ask(messages, shape, until, more),
                 self.client.keep,
                 self.limits,
-                spending,
+                spent,
                 look if serve is not None else None,
             )
             return _restored(outcome, codes)
 
-        return one
+        def some(places: Sequence[Evidence]) -> list[Outcome]:
+            return self._outcomes(places, one, until)
+
+        return some
+
+    def _spent(self, serve: Serve | None) -> Spending:
+        """What the trace that ``serve`` shows has cost so far."""
+        if serve is None:
+            return Spending(self.limits.trace)
+        if self._latest is None or self._latest[0] is not serve:
+            self._latest = serve, Spending(self.limits.trace)
+        return self._latest[1]
+
+    def _outcomes(
+        self, places: Sequence[Evidence], one: Callable[[Evidence], Outcome], until: float
+    ) -> list[Outcome]:
+        """One for each place. What is not known when the time is up, or when the user interrupts,
+        has failed; after an interrupt no further trace is asked about."""
+        if self._interrupted:
+            return [Outcome(failure=Failure(INTERRUPTED))] * len(places)
+        found, self._interrupted = spread(
+            lambda i: one(places[i]), len(places), self.concurrency, until + _GRACE_S
+        )
+        reason = INTERRUPTED if self._interrupted else OUT_OF_TIME
+        return [outcome or Outcome(failure=Failure(reason)) for outcome in found]
 
     def _warnings(self, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
         """One line, where any region has no answer or an answer was not valid."""
-        failed = [o.failure for o in outcomes if o.failure and o.failure.reason != UNSURE]
+        failed = [
+            o.failure for o in outcomes if o.failure and o.failure.reason not in (UNSURE, SPARED)
+        ]
         if any(failure.reason == DRY_RUN for failure in failed):
             return ("judge: dry run, nothing was sent; the embedded judge's verdicts stand",)
         invalid = Counter(reason for o in outcomes for reason in o.invalid)
@@ -196,7 +212,7 @@ class OpenAIJudge:
             warning += f"{'; ' if failed else ''}answers that were not valid: {_listed(invalid)}"
         return (words.bounded(warning, 400),)
 
-    def _judging(self, outcomes: Sequence[Outcome]) -> Judging:
+    def _judging(self, evidence: Sequence[Evidence], outcomes: Sequence[Outcome]) -> Judging:
         asked = tuple(r for outcome in outcomes for r in outcome.rounds)
         read = sum(r.input_tokens for r in asked if not r.cached)
         written = sum(r.output_tokens for r in asked if not r.cached)
@@ -212,6 +228,7 @@ class OpenAIJudge:
             input_tokens=read,
             output_tokens=written,
             cost=(read * self.prices[0] + written * self.prices[1]) / 1e6 if priced else None,
+            doubted=doubt.doubted(evidence, outcomes),
             rounds=asked,
         )
 

@@ -16,11 +16,13 @@ _FILE: Final = re.compile(r"^[\w.+-]{1,80}\.(?:py|pyx|pyc|so|c|cc|cpp|cu|cuh|h|h
 
 _KEY: Final = (
     r"\b(?:sk|pk|rk|hf|ghp|gho|ghs|ghu|github_pat|glpat|xox[abpr]|gsk|npm|pypi|dop_v1|r8|nvapi)"
-    r"[-_][A-Za-z0-9_\-]{8,}"
-    r"|\b(?:AKIA|ASIA|AIza)[A-Za-z0-9_\-]{12,}"
-    r"|\beyJ[A-Za-z0-9_\-]{8,}(?:\.[A-Za-z0-9_\-]+)*"
+    r"[-_][A-Za-z0-9_…\-]{8,}"
+    r"|\b(?:AKIA|ASIA|AIza)[A-Za-z0-9_…\-]{12,}"
+    r"|\beyJ[A-Za-z0-9_…\-]{8,}(?:\.[A-Za-z0-9_…\-]+)*"
     r"|\b(?=[A-Za-z0-9+/=]*[a-z])(?=[A-Za-z0-9+/=]*[A-Z])(?=[A-Za-z0-9+/=]*\d)[A-Za-z0-9+/=]{40,}"
     r"|\b[0-9a-fA-F]{32,}\b"
+    # A long name was cut, and a key with it: what is left of it on either side.
+    r"|\b(?=(?:[A-Za-z]*\d){3})[A-Za-z0-9]{12,}(?=…)|(?<=…)(?=(?:[A-Za-z]*\d){3})[A-Za-z0-9]{8,}"
 )
 _HOST_END: Final = (
     "com|org|net|io|dev|ai|edu|gov|mil|info|biz|cloud|local|lan|internal|intranet|corp|home|"

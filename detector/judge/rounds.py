@@ -14,20 +14,20 @@ from typing import Final
 
 from detector.evidence import Evidence, words
 from detector.evidence.views import VIEWS
-from detector.judge import UNSURE, Named, Verdict, schema
+from detector.judge import EVEN, UNSURE, Named, Verdict, schema
 from detector.judge.answer import Answer, InvalidAnswerError, parse
 from detector.judge.client import Got
 from detector.judge.grounding import ground
 from detector.judge.transport import CallError
 from detector.judge.wire import NoTextError
-from detector.report import JudgeRound, Judging
+from detector.judging import JudgeRound, Judging
 from detector.taxonomy import NONE, UNCLEAR
 
 Message = dict[str, str]
 Ask = Callable[[list[Message], Mapping[str, object], int], Got]
 Look = Callable[[str], str]
 
-_NS_PER_US: Final = 1_000
+NS_PER_US: Final = 1_000
 ANSWERED: Final = "answered"
 ASKED: Final = "asked for a view"
 BUDGET: Final = "token budget of the trace is spent"
@@ -47,10 +47,10 @@ class Limits:
 
 
 class Spending:
-    """Tokens of one trace, counted by the threads that spend them."""
+    """Tokens of one trace, counted by the threads that spend them, and since when."""
 
     def __init__(self, most: int) -> None:
-        self.most = most
+        self.most, self.begun = most, time.monotonic()
         self._spent = 0
         self._lock = threading.Lock()
 
@@ -98,8 +98,8 @@ class _Log:
         region = self.evidence.region
         self.rounds.append(
             JudgeRound(
-                region.start / _NS_PER_US,
-                region.end / _NS_PER_US,
+                region.start / NS_PER_US,
+                region.end / NS_PER_US,
                 len(self.rounds) + 1,
                 self.views[-1] if self.views else "",
                 outcome,
@@ -136,7 +136,7 @@ def settle(
     while True:
         if spending.over:
             return log.end(Failure(BUDGET))
-        since = time.monotonic()
+        since, got = time.monotonic(), None
         try:
             got = ask(messages, shape, more)
             spending.add(0 if got.cached else _tokens(messages, got))
@@ -146,12 +146,12 @@ def settle(
             return log.end(Failure(error.reason, error.detail))
         except (InvalidAnswerError, NoTextError) as error:
             reason = error.reason if isinstance(error, InvalidAnswerError) else str(error)
-            log.note(reason, since)
+            log.note(reason, since, got)
             log.invalid.append(reason)
             if len(log.invalid) > 1:
                 return log.end(Failure(reason))
             more = _MORE if reason == "truncated" else 1
-            messages += _again(error, got if isinstance(error, InvalidAnswerError) else None)
+            messages += _again(error, got)
             continue
         left = limits.views - len(log.views)
         if answer.look and views and look is not None and left > 0 and answer.look not in log.views:
@@ -246,7 +246,7 @@ def combined(own: Verdict, outcome: Outcome) -> Verdict:
     chance.pop(UNCLEAR, None)
     chance |= {one.pattern: one.confidence for one in named}
     first, *others = named
-    mine = {one.pattern for one in named}
+    mine = {one.pattern for one in verdict.named if one.confidence >= EVEN}
     return replace(
         verdict,
         confidence=first.confidence,
@@ -273,6 +273,7 @@ def joined(first: Judging, again: Judging, clear: int) -> Judging:
         input_tokens=first.input_tokens + again.input_tokens,
         output_tokens=first.output_tokens + again.output_tokens,
         cost=sum(costs) if costs else None,
+        doubted=(*first.doubted, *again.doubted),
         rounds=(*first.rounds, *again.rounds),
     )
 

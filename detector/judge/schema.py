@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from detector.evidence import Evidence
@@ -91,13 +91,16 @@ def system_prompt(ids: Iterable[str], views: Sequence[str] = ()) -> str:
     return f"{_RULES}{look}\nPatterns:\n" + "\n".join(lines)
 
 
-def user_prompt(evidence: Evidence, budget_tokens: int) -> str:
-    """The evidence as quoted data, and what the flagger suspects."""
+def user_prompt(
+    evidence: Evidence, budget_tokens: int, count: Callable[[str], int] | None = None
+) -> str:
+    """The evidence as quoted data, and what the flagger suspects; ``count`` as in
+    ``Evidence.text``."""
     guesses = ", ".join(f"{name} {p:.0%}" for name, p in evidence.region.candidates[:3])
     hint = (
         f"\nA statistical model suspects, with no claim to be right: {guesses}." if guesses else ""
     )
-    return f"{fenced(evidence.text(budget_tokens - _AROUND))}{hint}"
+    return f"{fenced(evidence.text(budget_tokens - _AROUND, count=count))}{hint}"
 
 
 def fenced(text: str) -> str:

@@ -6,6 +6,7 @@ taxonomy, or from the model too with ``generate``, and then only what the eviden
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Final
@@ -15,14 +16,16 @@ import numpy.typing as npt
 
 from detector.errors import JudgeError
 from detector.evidence import Evidence, words
-from detector.judge import Answers, Judge, Verdict, feedback, schema
+from detector.judge import Answers, Judge, Verdict, doubt, feedback, schema
 from detector.judge.grounding import grounded
 from detector.judge.rounds import Failure, Outcome, combined
+from detector.judging import Judging
 from detector.patterns import IDS
 from detector.taxonomy import NONE, UNCLEAR
 
 MOST_CANDIDATES: Final = 5
 AT_ONCE: Final = 16  # ids scored in one batch
+TRAINED_TOKENS: Final = 2_200  # of the texts that a model is trained on, as ``dataset`` cuts them
 _QUESTION: Final = "\nThe id of the pattern is: "
 _EMPTY: Final = "<evidence>\nnot recorded\n</evidence>"
 
@@ -30,8 +33,10 @@ _EMPTY: Final = "<evidence>\nnot recorded\n</evidence>"
 class TransformersJudge:
     """Judges with ``model``, a folder or a name that transformers knows.
 
-    ``local_files_only`` keeps it from downloading. ``calibrate`` takes off what the model thinks
-    of each id without evidence. ``fallback`` judges what gets no finite score, and its patterns are
+    ``local_files_only`` keeps it from downloading. ``rules``: whether the prompt explains the task
+    and the patterns; a model that was trained on evidence texts (``experiment=causal``) reads the
+    evidence alone. ``calibrate`` takes off what the model thinks of each id without evidence.
+    ``fallback`` judges what gets no finite score, and its patterns are
     never lost (the embedded judge by default). Raises JudgeError when the model cannot be loaded.
     """
 
@@ -44,13 +49,14 @@ class TransformersJudge:
         dtype: str = "float32",
         local_files_only: bool = True,
         budget_tokens: int = 1_500,
+        rules: bool = True,
         calibrate: bool = True,
         generate: bool = False,
         max_tokens: int = 200,
         fallback: Judge | None = None,
     ) -> None:
         self.name = f"transformers {words.base_name(model.rstrip('/'))}"
-        self.device, self.budget_tokens = device, budget_tokens
+        self.device, self.budget_tokens, self.rules = device, budget_tokens, rules
         self.calibrate, self.generate, self.max_tokens = calibrate, generate, max_tokens
         self._cut = False
         self._fallback = fallback
@@ -62,9 +68,18 @@ class TransformersJudge:
             return Answers(())
         self._cut = False
         own = self._embedded().judge(evidence).verdicts
-        verdicts = tuple(map(combined, own, map(self._outcome, evidence)))
+        outcomes = doubt.in_turn(evidence, lambda places: [self._outcome(one) for one in places])
+        verdicts = tuple(map(combined, own, outcomes))
+        judging = Judging(
+            model=words.base_name(self.name),
+            prompt=schema.prompt_hash() if self.rules else "",
+            places=len(outcomes),
+            answered=sum(o.failure is None for o in outcomes),
+            fallbacks=dict(Counter(o.failure.reason for o in outcomes if o.failure)),
+            doubted=doubt.doubted(evidence, outcomes),
+        )
         cut = f"{self.name} reads only {self._room} tokens: its prompts were cut"
-        return Answers(verdicts, (cut,) if self._cut else ())
+        return Answers(verdicts, (cut,) if self._cut else (), judging)
 
     def _embedded(self) -> Judge:
         """Whose patterns are never lost; see ``rounds.combined``."""
@@ -80,8 +95,7 @@ class TransformersJudge:
 
     def _one(self, evidence: Evidence) -> Verdict | None:
         ids = tuple(i for i in schema.allowed(evidence) if i != UNCLEAR)
-        prompt = self._prompt(ids, schema.user_prompt(evidence, self.budget_tokens))
-        scores = self._scores(prompt, ids)
+        scores = self.scores(self._question(ids, evidence), ids)
         if self.calibrate:
             prior = self._prior
             scores = scores - np.array([prior[i] for i in ids])
@@ -99,8 +113,29 @@ class TransformersJudge:
     def _prior(self) -> dict[str, float]:
         """Each id's score when there is no evidence."""
         ids = (*IDS, NONE)
-        scores = self._scores(self._prompt(ids, _EMPTY), ids)
-        return dict(zip(ids, scores.tolist(), strict=True))
+        prompt = self._prompt(ids, _EMPTY) if self.rules else self._coded(_QUESTION)
+        return dict(zip(ids, self.scores(prompt, ids).tolist(), strict=True))
+
+    def _question(self, ids: Sequence[str], evidence: Evidence) -> list[int]:
+        """The prompt about a place. Without rules it is the text that ``dataset`` publishes, as
+        far as the model can read."""
+        if self.rules:
+            return self._prompt(ids, schema.user_prompt(evidence, self.budget_tokens, self._count))
+        return self.question_of(evidence.text(TRAINED_TOKENS, user_names=False))
+
+    def question_of(self, text: str) -> list[int]:
+        """The prompt of a model that was trained on texts: the beginning of one, and what is
+        asked."""
+        asked = self._coded(_QUESTION)
+        room = self._room - len(asked) - max(len(self._coded(i)) for i in (*IDS, NONE))
+        return [*self._coded(text)[:room], *asked]
+
+    def _coded(self, text: str) -> list[int]:
+        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _count(self, text: str) -> int:
+        """Tokens by the model's own tokenizer."""
+        return len(self._coded(text))
 
     def _prompt(self, ids: Sequence[str], user: str) -> list[int]:
         """Token ids up to where the answer begins; with the model's chat template if it has one."""
@@ -108,14 +143,14 @@ class TransformersJudge:
         tokenizer = self._tokenizer
         if getattr(tokenizer, "chat_template", None):
             text = _chat(tokenizer, system, user) + _QUESTION.lstrip()
-            return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+            return self._coded(text)
         return list(tokenizer(f"{system}\n\n{user}\n{_QUESTION}")["input_ids"])
 
-    def _scores(self, prompt: list[int], answers: Sequence[str]) -> npt.NDArray[np.float64]:
+    def scores(self, prompt: list[int], answers: Sequence[str]) -> npt.NDArray[np.float64]:
         """Log-likelihood of each answer after the prompt, which is read once."""
         import torch
 
-        coded = [self._tokenizer(a, add_special_tokens=False)["input_ids"] for a in answers]
+        coded = [self._coded(a) for a in answers]
         room = self._room - max(map(len, coded))
         if len(prompt) > room:  # the evidence stands at the end, so the rules go first
             self._cut, prompt = True, prompt[:1] + prompt[-(room - 1) :]
@@ -168,7 +203,7 @@ class TransformersJudge:
 
         if verdict.pattern == NONE:
             return verdict
-        user = schema.user_prompt(evidence, self.budget_tokens)
+        user = schema.user_prompt(evidence, self.budget_tokens, self._count)
         ask = f"{user}\nThe pattern is {verdict.pattern}. Explain it in three sentences."
         prompt = self._prompt((verdict.pattern,), ask)[-(self._room - self.max_tokens) :]
         with torch.inference_mode():
@@ -197,6 +232,14 @@ def _chat(tokenizer: Any, system: str, user: str) -> str:
     return str(text)
 
 
+def without_bars() -> None:
+    """No progress bars of transformers: a scan has its own."""
+    from transformers.utils import logging
+
+    quiet: Any = logging.disable_progress_bar
+    quiet()
+
+
 def _load(model: str, device: str, dtype: str, local_files_only: bool) -> tuple[Any, Any]:
     """Tokenizer and model, ready to judge."""
     try:
@@ -207,6 +250,7 @@ def _load(model: str, device: str, dtype: str, local_files_only: bool) -> tuple[
     kind = getattr(torch, dtype, None)
     if not isinstance(kind, torch.dtype):
         raise JudgeError(f"judge.dtype: {dtype!r} is no type of torch")
+    without_bars()
     try:
         tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=local_files_only)
         network: Any = AutoModelForCausalLM.from_pretrained(

@@ -16,7 +16,7 @@ from detector.patterns.circumstances import (
     under_fsdp,
     under_tensor_parallelism,
 )
-from detector.patterns.pattern import Advice, Pattern
+from detector.patterns.pattern import WHOLE, Advice, Pattern
 from detector.patterns.repairs import dropped, removed
 from detector.replay.repair import Repair
 from detector.signals import Signals
@@ -185,6 +185,7 @@ PATTERNS: Final = (
         repair=removed,
         assumes="the graph is static",
         explains=("framework", "dispatch"),
+        error=WHOLE,
         title="DDP searches for unused parameters every step",
         what="The search traverses the autograd graph and delays the reduction.",
         look="reducer::search_unused_parameters in each step",

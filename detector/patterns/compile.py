@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from detector.patterns.circumstances import in_inference, under_ddp
-from detector.patterns.pattern import Advice, Pattern
+from detector.patterns.pattern import WHOLE, Advice, Pattern
 from detector.patterns.repairs import quicker_host, removed
 from detector.replay.repair import Repair
 from detector.signals import Signals
@@ -75,6 +75,7 @@ PATTERNS: Final = (
         repair=removed,
         assumes="steady state does not compile",
         explains=("compilation",),
+        error=WHOLE,
         title="Recompilation in steady state",
         what="New shapes or values make the compiler run again inside the step.",
         look="m of k/m grows, dynamo or inductor spans, long idle",

@@ -188,8 +188,9 @@ PATTERNS: Final = (
         assumes="the same work can be spread over all multiprocessors",
         explains=("compute",),
         title="Kernels launch too few blocks to fill the GPU",
-        what="Matrix kernels launch so few blocks that most of the GPU's multiprocessors idle.",
-        look="grids below half the number of multiprocessors, many tiny matrix products",
+        what="Kernels launch so few blocks that most of the GPU's multiprocessors idle.",
+        look="grids below half the number of multiprocessors: thin matrix products, scans and "
+        "reductions of a few rows",
         costs="Multiprocessors without a block wait for those that have one.",
         repaired="Each such kernel takes its time times the share of multiprocessors that it "
         "fills, but no less than a kernel's start.",

@@ -17,7 +17,7 @@ from detector.patterns.circumstances import (
     under_fsdp,
     uses_graphs,
 )
-from detector.patterns.pattern import Advice, Pattern
+from detector.patterns.pattern import WHOLE, Advice, Pattern
 from detector.patterns.repairs import calls_of, quicker_host, shorter_gaps, spared_both_ways
 from detector.replay.repair import Repair
 from detector.signals import Signals
@@ -194,6 +194,7 @@ PATTERNS: Final = (
         repair=_one_op,
         assumes="one vectorised op takes as long as one round of the loop",
         explains=("dispatch", "python", "between"),
+        error=WHOLE,
         title="Python loop over rows or elements",
         what="The same few ops run once per row where one vectorised op would do.",
         look="the same op group after aten::select or aten::slice, ten times or more",
@@ -223,7 +224,8 @@ PATTERNS: Final = (
         assumes="an isolated pause of the interpreter is a collection; collecting can wait",
         explains=("collection", "nothing", "between", "python"),
         title="Garbage collection pauses the step",
-        what="Python's garbage collector visits all objects while the step waits.",
+        what="The step waits while Python's garbage collector runs, or the interpreter stops as if "
+        "it did.",
         look="a gap with almost no host events, or gc.collect",
         costs="Each full collection stops the interpreter for as long as it takes to visit every "
         "object: tens to hundreds of milliseconds in a large program. In a job of several ranks "
@@ -263,6 +265,7 @@ PATTERNS: Final = (
         repair=_on_device,
         assumes="the device has the op, and computes it in no time",
         explains=("preprocessing", "sync-tensor", "copy"),
+        error=WHOLE,
         title="Op of a GPU model runs on the CPU",
         what="Data goes to the host, is computed there, and comes back.",
         look="a copy to the host, a long CPU op without a kernel, a copy back",

@@ -9,7 +9,7 @@ import numpy as np
 from detector import vocabulary
 from detector.patterns import capability
 from detector.patterns.circumstances import has_loader, in_inference, on_cpu, under_ddp
-from detector.patterns.pattern import Advice, Pattern
+from detector.patterns.pattern import WHOLE, Advice, Pattern
 from detector.patterns.places import op_around
 from detector.patterns.repairs import CALL_NS, calls_of, removed, shorter_gaps
 from detector.replay.repair import Repair
@@ -81,6 +81,7 @@ PATTERNS: Final = (
         repair=removed,
         assumes="workers make batches as fast as they are consumed",
         explains=_LOADER,
+        error=WHOLE,
         title="Data loading blocks training (num_workers=0)",
         what="The data loader has no workers, so the training thread reads and decodes every "
         "batch.",
@@ -122,6 +123,7 @@ PATTERNS: Final = (
         repair=removed,
         assumes="with enough workers no batch is waited for",
         explains=_LOADER,
+        error=WHOLE,
         title="Data loader workers do not keep up",
         what="Worker processes exist, but the training loop still waits for their batches.",
         look="_MultiProcessingDataLoaderIter.__next__ waits, periodic or long at an epoch's start",
@@ -268,8 +270,9 @@ PATTERNS: Final = (
         assumes="the values are packed into a transfer that is made anyway, or are built on the "
         "device",
         explains=_PRODUCTIVE,
+        error=WHOLE,
         title="Many small host-to-device copies",
-        what="Each small host-to-device copy costs a call that takes longer than its bytes.",
+        what="The call for each small host-to-device copy takes longer than moving its bytes.",
         look="many Memcpy HtoD under 64 KB in a step",
         costs="Per copy some ten microseconds of ops and calls on the host, and a wait where the "
         "memory is pageable.",
@@ -303,6 +306,7 @@ PATTERNS: Final = (
         place=op_around(vocabulary.MOVES),
         assumes="the tensor can be made on the device at no cost",
         explains=_PRODUCTIVE,
+        error=WHOLE,
         title="Tensors created on the CPU, then copied to the GPU",
         what="A factory call fills a tensor on the host, and a copy moves it to the GPU.",
         look="aten::zeros/ones/arange/randn/full, then aten::to -> aten::_to_copy -> aten::copy_",

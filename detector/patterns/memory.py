@@ -13,7 +13,7 @@ from detector.patterns.circumstances import (
     on_rocm,
     under_fsdp,
 )
-from detector.patterns.pattern import Advice, Pattern
+from detector.patterns.pattern import WHOLE, Advice, Pattern
 from detector.patterns.repairs import dropped, removed, spared_both_ways
 
 PATTERNS: Final = (
@@ -27,6 +27,7 @@ PATTERNS: Final = (
         repair=removed,
         assumes="the caching allocator serves steady state without a driver call",
         explains=("allocation", "nothing", "restart"),
+        error=WHOLE,
         title="Driver memory allocation in steady state",
         what="The driver allocates and frees memory in the step, which stops the GPU; the caching "
         "allocator should make such calls rare.",
@@ -98,7 +99,7 @@ PATTERNS: Final = (
         side="gpu",
         needs=("host",),
         signal="copy-op",
-        repair=removed,
+        repair=spared_both_ways,
         assumes="every such copy can be spared by a view, a layout or a preallocated tensor",
         explains=("compute", "copy", "cpu-compute"),
         title="Redundant tensor copies",

@@ -9,7 +9,7 @@ import numpy as np
 
 from detector import vocabulary
 from detector.patterns.circumstances import in_inference, in_training, on_rocm, scales_gradients
-from detector.patterns.pattern import Advice, Pattern
+from detector.patterns.pattern import WHOLE, Advice, Pattern
 from detector.patterns.places import op_around
 from detector.patterns.repairs import CALL_NS, calls_of, removed
 from detector.replay.repair import Repair
@@ -147,7 +147,7 @@ PATTERNS: Final = (
                 "buffer.copy_(x, non_blocking=True)  # buffer: pinned; read it a step later",
             ),
         ),
-        facts=("sync_d2h", "syncs_d2h", "d2h", "d2h_time"),
+        facts=("d2h_calls", "sync_d2h", "d2h", "d2h_time"),
         cites="copy",
     ),
     Pattern(
@@ -218,6 +218,7 @@ PATTERNS: Final = (
         repair=_queued,
         assumes="launches queue up as fast as they are called",
         explains=("blocked-launch", "call", *_BEHIND),
+        error=WHOLE,
         title="Every kernel launch blocks",
         what="Host and GPU take turns: no work is ever queued.",
         look="a synchronization after each launch, or launches as long as their kernels",

@@ -19,6 +19,7 @@ from detector.shown import TopEvent
 
 _MOST_METRICS = 200
 _FACTS = 5
+_BASELINE = '<caption class="soft hint">baseline: the rest of the trace</caption>'
 
 
 def render(report: Report) -> str:
@@ -195,7 +196,8 @@ def _evidence(rows: Sequence[wording.Row]) -> list[str]:
         f'<td class="soft baseline">{text(row.beside)}</td></tr>'
         for row in rows
     ]
-    return ['<table class="facts">', *inside, "</table>"] if inside else []
+    said = [_BASELINE] if any(row.beside for row in rows) else []
+    return ['<table class="facts">', *said, *inside, "</table>"] if inside else []
 
 
 # --- what most time goes to --------------------------------------------------------------------

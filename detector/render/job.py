@@ -29,6 +29,12 @@ def verdict(job: Job) -> str:
             f"The other ranks wait for rank {s.rank}: {duration(s.waited_us)} on average,"
             f" {rounded(s.share)} of all waiting ({s.how}{_since(s.since)}){causes}."
         )
+    for s in job.pauses:
+        causes = f", mostly {s.causes[0].label}" if s.causes else ""
+        return (
+            f"No rank is late as a rule. In step {s.steps[0]} the others wait"
+            f" {duration(s.waited_us)} for rank {s.rank}{causes}."
+        )
     return PATTERNS.get(job.pattern, "")
 
 

@@ -72,8 +72,9 @@ The scan counts: {_lower(SIGNALS[p.signal].label)}.
 
 The savings are computed by a replay of the trace with the pattern repaired: {_lower(p.repaired)} \
 This assumes that {p.assumes}. The report gives a range, from the savings with all other findings \
-repaired to the savings alone. From {LEAST_SHARE[p.kind]:.0%} of the analyzed time on it is \
-reported as {article} {p.kind}.
+repaired to the savings alone, widened by how far its replays were off for known faults: \
+{p.error[0]:g} to {p.error[1]:g} times as much. From {LEAST_SHARE[p.kind]:.0%} of the analyzed \
+time on it is reported as {article} {p.kind}.
 
 ## What to change
 

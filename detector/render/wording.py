@@ -27,6 +27,7 @@ LEDGER = "Where the analyzed time went"
 LEADS = "Leads, less likely than not"
 UNEXPLAINED = "Not explained by a finding"
 _MEMORY = "memory bandwidth"
+_SHARED = 0.3  # of the estimated savings: where the least is less, other repairs save most of it
 _WIDE = 0.1  # of the estimated savings: a range that is narrower is not worth a word
 
 
@@ -362,17 +363,15 @@ def savings(finding: Finding) -> str:
 
 
 def savings_range(finding: Finding) -> str:
-    """What is saved alone, and what of it other findings save too; empty where both are about the
-    estimate."""
+    """What is likely saved, and how much of it other findings save too."""
     (low, high), best = finding.savings_range_us, finding.estimated_savings_us
-    parts = []
-    if high > best * (1 + _WIDE):
-        parts.append(f"alone it would save up to {duration(high)}")
-    if low < best * (1 - _WIDE):
-        much = "almost all" if low < 0.1 * best else "most" if low < 0.5 * best else "part"
-        left = f": {duration(low)} left when they are repaired" if low >= 0.1 * best else ""
-        parts.append(f"{much} of it overlaps with the other findings{left}")
-    return "; ".join(parts)
+    if high - low <= _WIDE * best:
+        return ""
+    likely = f"likely {duration(low)} to {duration(high)}"
+    if low >= _SHARED * best:
+        return likely
+    much = "almost all" if low < _WIDE * best else "most"
+    return f"{likely}; {much} of it overlaps with the other findings"
 
 
 def one_line(finding: Finding) -> str:

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 # Kinds of dependencies, one bit each: a launch, a wait for device work, an event of another stream,
 # a thread that follows or joins another, one that joins a thread that launches nothing.
 LAUNCH, WAIT, STREAM, THREAD, SERVED = (1 << i for i in range(5))
-_CALL_NS = 5_000  # the interpreter's way from one call to the next, at most
+_CALL_NS = 20_000  # the interpreter's way from one call to the next, at most
+_BUILT_IN = "<built-in "  # the frame that the interpreter opens to call what is not Python
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ class Savings:
         self.prev = graph.sequences.before(len(graph.gap))
         self._known_last: dict[int | None, Int32] = {}
         self._known_ends: dict[int | None, int] = {}
-        self._buffers = tuple(np.empty_like(graph.gap) for _ in range(3))
+        self._buffers = np.empty_like(graph.gap), np.empty_like(graph.dur)
+        self._times = np.full_like(graph.gap, -1)
 
     @property
     def graph(self) -> Graph:
@@ -87,7 +89,7 @@ class Savings:
             changed.mute,
             graph.origin,
             self.floor,
-            out=self._buffers[2],
+            out=self._times,
         )
 
     # -- what they save ------------------------------------------------------------------------
@@ -95,7 +97,7 @@ class Savings:
         """See `Graph.makespan`."""
         if span is None:
             return self._ends(None) - self.floor
-        return int(np.diff(self._reached(self.graph.recorded, np.array(span)))[0])
+        return int(np.diff(self._reached(self._by_time[1], np.array(span)))[0])
 
     def saved(self, repair: Repair, span: tuple[int, int] | None) -> int:
         """See `Graph.saved`."""
@@ -119,8 +121,9 @@ class Savings:
 
     def between(self, repair: Repair, edges: Int64) -> Int64:
         """See `Graph.saved_between`."""
-        at = self._at(self._changed(repair))
-        return -np.diff(self._reached(at, edges) - self._reached(self.graph.recorded, edges))
+        nodes, recorded = self._by_time
+        done = np.maximum.accumulate(self._at(self._changed(repair))[nodes])
+        return -np.diff(self._reached(done, edges) - self._reached(recorded, edges))
 
     def _ends(self, until: int | None) -> int:
         """When the last of the program's events recorded up to ``until`` comes, as recorded."""
@@ -144,12 +147,10 @@ class Savings:
         followed = np.append(mine[1:] & (self.prev[nodes[1:]] == nodes[:-1]), False)
         return nodes[mine & ~(followed & graph.is_host[nodes // 2])]
 
-    def _reached(self, at: Int64, edges: Int64) -> Int64:
-        """When the last node that was recorded up to each edge comes."""
-        nodes, recorded = self._by_time
-        done = at[nodes]
-        np.maximum.accumulate(done, out=done)
-        last = np.searchsorted(recorded, edges, "right") - 1
+    def _reached(self, done: Int64, edges: Int64) -> Int64:
+        """When the last node that was recorded up to each edge comes; ``done``: when all up to each
+        of `_by_time` have come."""
+        last = np.searchsorted(self._by_time[1], edges, "right") - 1
         reached = np.maximum(done[last], self.floor) if len(done) else edges
         return np.where(last >= 0, reached, self.floor)
 
@@ -164,7 +165,7 @@ class Savings:
         """The columns after a repair. Raises Stuck where it is of no row of its kind."""
         self._check(repair)
         graph = self.graph
-        gap, dur = self._buffers[:2]  # new ones for each replay would cost as much as its times
+        gap, dur = self._buffers  # new ones for each replay would cost as much as its times
         np.copyto(gap, graph.gap)
         np.copyto(dur, graph.dur)
         mute = np.zeros(len(gap), np.uint8)
@@ -200,6 +201,8 @@ class Savings:
         ptr, nodes = self._parts
         cap(rows, most, ptr, nodes, gap)
         node, owner = self._served
+        if not len(node):
+            return
         capped = np.zeros(len(self.graph.trace), np.bool_)
         capped[rows] = True
         mute[node[capped[owner]]] |= SERVED
@@ -228,16 +231,31 @@ class Savings:
         gone = np.zeros(len(gap), np.bool_)
         if not len(repair.remove):
             return gone
-        first, last = self._place[2 * repair.remove], self._place[2 * repair.remove + 1]
+        rows = distinct(self._calls[repair.remove])
+        first, last = self._place[2 * rows], self._place[2 * rows + 1]
         order = np.argsort(first, kind="stable")
         first, reach = first[order], np.maximum.accumulate(last[order])
         outer = np.append(True, first[1:] > reach[:-1])
         until = reach[np.append(outer[1:], True)]
-        lead = 2 * repair.remove[order[outer]]
+        lead = 2 * rows[order[outer]]
         left = self._left(lead, until, gap)
         take_out(first[outer], until, self.nodes, gone, gap, mute, WAIT | SERVED)
         gap[lead] = left
         return gone
+
+    @cached_property
+    def _calls(self) -> Int64:
+        """By row the frame of the built-in that holds it alone, as that is the call of it; else the
+        row itself."""
+        t = self.graph.trace
+        frames = t.rows(Cat.PYTHON_FUNCTION)
+        used = np.unique(t.name[frames]).tolist()
+        built_in = [i for i in used if t.names[i].startswith(_BUILT_IN)]
+        alone = np.bincount(t.parent[t.parent >= 0], minlength=len(t)) == 1
+        calls = np.zeros(len(t), np.bool_)
+        calls[frames] = np.isin(t.name[frames], built_in) & alone[frames]
+        rows = np.arange(len(t))
+        return np.where((t.parent >= 0) & calls[t.parent], t.parent, rows)
 
     def _left(self, lead: Int64, last: Int64, gap: Int64) -> Int64:
         """Of the time before events that go, from node ``lead`` to place ``last``: outside an op

@@ -165,10 +165,10 @@ def times(
 
     A node comes ``gap`` after the one before it, and not before any that it waits for, and then
     takes ``dur``. ``mute``: the kinds of dependencies that it waits for no longer. One with neither
-    comes at its ``origin``; at ``floor`` where it only has none any more. ``out``: to be filled.
+    comes at its ``origin``; at ``floor`` where it only has none any more. ``out``: to be filled,
+    -1 everywhere or of another call for the same ``order``.
     """
-    time = np.empty(len(gap), np.int64) if out is None else out
-    time.fill(-1)
+    time = np.full(len(gap), -1, np.int64) if out is None else out
     if LOOPS is None:
         _timed(order, prev, gap, dur, deps, mute, origin, floor, time)
     else:

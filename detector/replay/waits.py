@@ -107,7 +107,7 @@ def _edge(graph: Graph, waits: Waits) -> Edge:
 def delays(graph: Graph) -> Int64:
     """ns from the end of awaited work to the return, of explicit waits that were waits."""
     t, waits = graph.trace, synchronised(graph)
-    last = np.full(len(waits.rows), -1, np.int64)
+    last = np.full(len(waits.rows), np.iinfo(np.int64).min)
     np.maximum.at(last, waits.which, t.end[waits.works])
     long = (t.dur[waits.rows] > OWN_NS) & (last > t.start[waits.rows])
     return np.asarray(t.end[waits.rows[long]] - last[long])

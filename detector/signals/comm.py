@@ -10,7 +10,7 @@ import numpy.typing as npt
 from detector import vocabulary
 from detector.signals.definition import Signal, Signals
 from detector.signals.waits import called
-from detector.trace import Int64
+from detector.trace import Bool, Int64
 
 SMALL_BYTES: Final = 1 << 20
 WIDEST: Final = 4  # bytes of an element, where the type is not known
@@ -20,11 +20,8 @@ ALIKE: Final = 3
 
 
 def extra_rounds(s: Signals) -> Int64:
-    """Reductions called for again, in the same size, before the optimizer's step.
-
-    A CPU backend's spans carry no sizes: there every other collective of a step counts, which is
-    right for two rounds and too little for more.
-    """
+    """Reductions called for again before the optimizer's step: in the same size, or, where sizes
+    are not told (a CPU backend's spans carry none), after an earlier pass of the model."""
     a, trace = s.activity, s.trace
     rows = _reductions(s)
     updates = np.sort(trace.start[a.host("optimizer_step")])
@@ -32,14 +29,22 @@ def extra_rounds(s: Signals) -> Int64:
         return rows[:0]
     at = called(s, rows) if a.has_device else trace.start[rows]
     step = np.searchsorted(updates, at)
-    if a.has_device:
-        sized = np.flatnonzero(trace.msg_elems[rows] >= 0)
-        key = np.stack([step, trace.msg_elems[rows], trace.collective[rows].astype(np.int64)])
-        # Buckets of one backward may be equal: a second round repeats the whole sequence.
-        return rows[sized[_second_rounds(key[:, sized])]]
-    place = np.arange(len(rows)) - np.searchsorted(step, step)
-    again: Int64 = rows[place % 2 == 1]
-    return again
+    sized = np.flatnonzero(trace.msg_elems[rows] >= 0)
+    if not len(sized):
+        return rows[_before_the_last_pass(s, at, step)]
+    key = np.stack([step, trace.msg_elems[rows], trace.collective[rows].astype(np.int64)])
+    # Buckets of one backward may be equal: a second round repeats the whole sequence.
+    return rows[sized[_second_rounds(key[:, sized])]]
+
+
+def _before_the_last_pass(s: Signals, at: Int64, step: Int64) -> Bool:
+    """Which reductions, called for at ``at``, come after one pass of a model under DDP, and before
+    another that reduces in the same step."""
+    passes = s.activity.named(s.host_events, vocabulary.DDP_PASS)
+    number = np.searchsorted(s.trace.start[passes], at)
+    last = np.zeros(int(step.max()) + 1, np.int64)
+    np.maximum.at(last, step, number)
+    return (number > 0) & (number < last[step])
 
 
 def _second_rounds(key: Int64) -> Int64:

@@ -12,10 +12,12 @@ import numpy as np
 
 from detector import vocabulary
 from detector.rows import bias_before_norm, casts, misaligned_matmuls, multiprocessors
+from detector.rowset import difference
 from detector.signals.definition import Signal, Signals
-from detector.trace import Bool, Int64
+from detector.trace import Bool, Cat, Int64
 
 SHORT_NS: Final = 5_000  # a kernel below is mostly its own start
+SMALL_NS: Final = 10_000  # what has little to do takes no longer, however it is spread
 CHAIN: Final = 3  # pointwise kernels in a row
 REACH: Final = 12  # ops between a product of attention and its softmax
 
@@ -66,13 +68,14 @@ def misaligned(s: Signals) -> Int64:
 
 
 def underfilled(s: Signals) -> Int64:
-    """Matrix kernels with blocks for no more than half of the multiprocessors."""
+    """Kernels with blocks for no more than half of the multiprocessors, that take longer than
+    kernels with little to do."""
     a, trace, sms = s.activity, s.trace, multiprocessors(s.activity)
     if not a.has_device or not sms:
         return np.empty(0, np.int64)
-    rows = np.union1d(a.kernels_of("gemm"), a.kernels_of("conv"))
-    blocks = trace.blocks[rows]
-    found: Int64 = rows[(blocks > 0) & (2 * blocks <= sms) & (trace.dur[rows] > SHORT_NS)]
+    rows, matrix = a.compute_rows, np.union1d(a.kernels_of("gemm"), a.kernels_of("conv"))
+    blocks, least = trace.blocks[rows], np.where(np.isin(rows, matrix), SHORT_NS, SMALL_NS)
+    found: Int64 = rows[(blocks > 0) & (2 * blocks <= sms) & (trace.dur[rows] > least)]
     return found
 
 
@@ -119,17 +122,17 @@ def pointwise_chains(s: Signals) -> Int64:
     """Pointwise work in runs of three and more, on a device by the stream.
 
     A compiler fuses over casts, copies and reductions too, so they break no run; what it made
-    itself is fused already.
+    itself is fused already. What an optimizer does parameter by parameter has a name of its own.
     """
     a, trace = s.activity, s.trace
     if not a.has_device:
-        rows = a.compute_rows
+        rows = difference(a.compute_rows, s.inside(s["optimizer-walk"]))
         rows = np.intersect1d(rows, a.top_ops, assume_unique=True)
         hit = np.isin(rows, a.named(rows, vocabulary.HOST["pointwise"]))
         return rows[in_runs(hit, trace.track[rows].astype(np.int64))]
     rows = a.compute_rows
     between = np.concatenate([a.kernels_of(kind) for kind in ("copy", "cat", "reduce")])
-    rows = np.setdiff1d(rows, between, assume_unique=True)
+    rows = difference(rows, np.concatenate([between, issued(s, s["optimizer-walk"])]))
     rows = rows[np.lexsort((trace.start[rows], trace.stream[rows]))]
     made = a.named(rows, vocabulary.FUSED_KERNEL)
     hit = np.isin(rows, a.kernels_of("pointwise")) & ~np.isin(rows, made)
@@ -157,11 +160,15 @@ def cast_ops(s: Signals) -> Int64:
 def copy_ops(s: Signals) -> Int64:
     """Outermost ops that only move tensors on the device: contiguous, clone, copy_, cat.
 
-    Not casts, not layouts around convolutions, not what fills or updates parameters.
+    Not casts, not layouts around convolutions, not what fills or updates parameters, not what
+    appends to a growing tensor: these have patterns of their own. Nor what an op of torch or a node
+    of the backward pass copies for itself: no program can spare that.
     """
     a = s.activity
     rows = s.enclosing(a.ops("copy_op"), vocabulary.COPIES_ONLY)
-    rows = np.unique(rows[rows >= 0])
+    rows = difference(rows[rows >= 0], s.enclosing(s["cat-append"], vocabulary.COPIES_ONLY))
+    around = s.trace.parent[rows]
+    rows = rows[~np.isin(around, a.named(s.cpu_ops, vocabulary.COPIES_FOR_ITSELF, Cat.CPU_OP))]
     inside_casts = a.spans(s["cast-op"]).covered(s.trace.start[rows], s.trace.start[rows] + 1)
     rows = rows[inside_casts == 0]
     if not a.has_device:
@@ -240,7 +247,7 @@ SIGNALS: Final = (
     ),
     Signal(
         "underfilled-kernel",
-        "Matrix kernels with too few blocks",
+        "Kernels with too few blocks",
         "launches",
         ("device",),
         underfilled,

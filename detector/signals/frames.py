@@ -43,7 +43,9 @@ def climb(trace: Trace, rows: Int64, wanted: Int8, at_least: int) -> Int64:
 
     ``wanted``: a value for each name; rows of -1 stay -1.
     """
-    found = rows.astype(np.int64).copy()
+    found = rows.astype(np.int64)
+    if not (wanted >= at_least).any():
+        return np.full(len(rows), -1, np.int64)
     active = np.flatnonzero(found >= 0)
     for _ in range(_DEEPEST):
         active = active[wanted[trace.name[found[active]]] < at_least]

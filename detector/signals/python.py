@@ -202,6 +202,8 @@ def loop_rounds(s: Signals) -> tuple[list[int], list[int], list[int]]:
     """
     selects = _accesses(s)
     ops = s.on(s.activity.top_ops, s.main_thread)
+    # The view that an access makes; where the clock is coarse, it lies beside it.
+    ops = difference(ops, s.activity.named(ops, vocabulary.VIEW, Cat.CPU_OP))
     place = np.searchsorted(ops, selects)
     begins = np.append(True, np.diff(place) > 1)[: len(selects)]
     selects, place = selects[begins], place[begins]

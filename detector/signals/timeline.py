@@ -10,7 +10,7 @@ import numpy as np
 from detector.trace import HOST_CATS, Int64, Trace
 
 FOREVER: Final = 2**62  # ns; no time of a trace lies beyond
-_DEEPEST: Final = 1_000  # ends of parents that a child outlives, in a row
+_DEEPEST: Final = 1_000  # events that end at once, or before their child
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ def timeline(trace: Trace, track: int) -> Timeline:
     # Of one time: ends first, inner before outer, then begins, outer before inner.
     inner_first = rows[::-1][np.argsort(end[::-1], kind="stable")]
     time = np.concatenate([trace.end[inner_first], start])
-    inside = np.concatenate([_around(trace, inner_first), rows])
+    inside = np.concatenate([_around(trace, rows, inner_first), rows])
     order = np.argsort(time, kind="stable")
     time, inside = time[order], inside[order]
     last = np.append(time[1:] != time[:-1], True) if len(time) else np.zeros(0, np.bool_)
@@ -54,14 +54,18 @@ def timeline(trace: Trace, track: int) -> Timeline:
     return Timeline(edge, np.concatenate([[-1], inside[last]]).astype(np.int64))
 
 
-def _around(trace: Trace, rows: Int64) -> Int64:
-    """For each event the innermost one around it that is still open when it ends; -1 for none.
+def _around(trace: Trace, rows: Int64, ended: Int64) -> Int64:
+    """For each event that ends the innermost one of ``rows`` that is still open; -1 for none.
 
-    Kineto rounds, so a child may end after its parent.
+    That need not be its parent, nor around it: an annotation that a context manager opens lies
+    across the frames of ``__enter__`` and ``__exit__``. Kineto rounds, so a child may end after its
+    parent, too.
     """
-    above = trace.parent[rows].astype(np.int64)
+    end = trace.end[ended]
+    latest = rows[np.searchsorted(trace.start[rows], end) - 1]
+    above = np.where(latest == ended, trace.parent[ended], latest).astype(np.int64)
     for _ in range(_DEEPEST):
-        closed = np.flatnonzero((above >= 0) & (trace.end[above] <= trace.end[rows]))
+        closed = np.flatnonzero((above >= 0) & (trace.end[above] <= end))
         if not len(closed):
             break
         above[closed] = trace.parent[above[closed]]

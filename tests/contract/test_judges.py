@@ -16,7 +16,6 @@ from detector.judge import Judge
 from detector.judge.embedded import EmbeddedJudge
 from detector.judge.nothing import NoJudge
 from detector.judge.openai import OpenAIJudge
-from detector.judge.recorded import RecordedJudge
 from detector.judge.transformers import TransformersJudge
 from detector.patterns import BY_ID
 from detector.taxonomy import NONE, UNCLEAR
@@ -26,7 +25,7 @@ from tests.tiny_language_model import make
 from tests.traces import kernel, op, trace_of
 
 ANSWER = {"patterns": [{"pattern": NONE, "confidence": 0.7, "explanation": "Fine."}], "look": ""}
-BACKENDS = ("none", "embedded", "openai", "openai-down", "transformers", "recorded")
+BACKENDS = ("none", "embedded", "openai", "openai-down", "transformers")
 
 
 def hostile() -> Evidence:
@@ -56,13 +55,11 @@ def judge(request, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
         yield OpenAIJudge(
             model="m", base_url="http://127.0.0.1:9/v1", retries=0, timeout_s=1, **offline()
         )
-    elif request.param == "transformers":
+    else:
         pytest.importorskip("transformers")
         yield TransformersJudge(
             str(make(folder, positions=512)), budget_tokens=100, fallback=NoJudge()
         )
-    else:
-        yield RecordedJudge(folder / "answers.json", NoJudge())
 
 
 def offline() -> dict[str, Any]:
@@ -121,7 +118,7 @@ def test_the_name_is_one_line(judge: Judge):
 
 
 def test_judges_load_no_heavy_library_before_they_are_asked():
-    modules = "embedded, nothing, openai, recorded, transformers"
+    modules = "embedded, nothing, openai, transformers"
     code = (
         f"import sys; from detector.judge import {modules}\n"
         "heavy = {'torch', 'transformers', 'openai', 'lightgbm', 'pandas'}\n"

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from detector.candidates import Candidate, Candidates, find
+from detector.candidates import _shares as shares_among
 from detector.ledger import build
-from detector.patterns import BY_ID, PATTERNS
+from detector.patterns import BY_ID, PATTERNS, Occurrences
+from detector.replay import Repair
 from detector.signals import SIGNALS, signals_of
 from detector.trace import Trace
 from tests.random_traces import random_trace
@@ -275,6 +277,27 @@ def test_steps_gain_each_their_own() -> None:
     gains = found.found[0].by_step_ns
     assert len(gains) == 3
     assert min(gains) > 900_000
+
+
+def test_no_order_of_repairs_favours_any() -> None:
+    """Any two of three save all there is: an order gives it to the second, whoever that is."""
+
+    class Replays:
+        def waterfall(self, pairs: list[object]) -> list[int]:
+            return [0, 60, 0]
+
+    faults = [p for p in PATTERNS if p.kind == "fault"][:3]
+    none = Occurrences(*[np.zeros(0, np.int64)] * 3)
+    order = [(Candidate(p, none, 0, 0, 0, 0.0), Repair()) for p in faults]
+    assert shares_among(Replays(), order, 1) == [0, 60, 0]  # type: ignore[arg-type]
+    assert shares_among(Replays(), order, 3) == [20, 20, 20]  # type: ignore[arg-type]
+
+
+def test_what_is_likely_saved_reaches_beyond_what_replays_say() -> None:
+    pattern = replace(PATTERNS[0], error=(0.5, 2.0))
+    candidate = Candidate(pattern, Occurrences(*[np.zeros(0, np.int64)] * 3), 40, 60, 50, 0.5)
+    assert candidate.likely_ns(1_000) == (20, 120)
+    assert candidate.likely_ns(100) == (20, 100)  # no more than there is
 
 
 # -- the backward of what is spared ----------------------------------------------------------------

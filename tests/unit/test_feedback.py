@@ -30,8 +30,8 @@ def nested(*names: str) -> Trace:
     return trace_of(*events, steps=STEPS)
 
 
-def advised(trace: Trace, pattern: str = "compute-fp32-matmul") -> str:
-    return feedback.advise(evidence_of(trace, side="gpu"), pattern)
+def advised(trace: Trace, pattern: str = "compute-fp32-matmul", at: float = STEP) -> str:
+    return feedback.advise(evidence_of(trace, at, at + STEP, side="gpu"), pattern)
 
 
 # -- where to look ---------------------------------------------------------------------------------
@@ -39,13 +39,45 @@ def advised(trace: Trace, pattern: str = "compute-fp32-matmul") -> str:
 
 def test_the_source_line_comes_first() -> None:
     trace = nested("/home/user/net.py(7): forward", "nn.Module: Block_0")
-    assert advised(trace).endswith("Look first at forward (net.py:7).")
-    assert evidence_of(trace, side="gpu").modules == ()
+    assert advised(trace).endswith("Look first at forward (net.py:7), in module Block_0.")
 
 
 def test_without_lines_the_module_path_is_named() -> None:
     trace = nested("nn.Module: Net_0", "nn.Module: Block_1", "nn.Module: Linear_3")
     assert advised(trace).endswith("Look first in module Net_0 > Block_1 > Linear_3.")
+
+
+def test_a_hook_of_torch_is_no_place_to_look() -> None:
+    files = ("/home/user/net.py(7): forward", "/home/user/sub.py(9): __torch_function__")
+    assert advised(nested(*files)).endswith("Look first at forward (net.py:7).")
+
+
+def test_layers_of_one_kind_are_named_once() -> None:
+    """The largest single module is no layer, but the two layers together hold more."""
+    parts = (("nn.Module: Layer_0", 1), ("nn.Module: Layer_1", 300), ("nn.Module: Head_0", 600))
+    events = [python("nn.Module: Net_0", 0, 990)]
+    for i, (name, at) in enumerate(parts, 1):
+        events += [python(name, at, 250), op("aten::mm", at + 10, 40), launch(at + 20, 9, corr=i)]
+        long = 130 if "Head" in name else 100
+        events.append(kernel("volta_sgemm_128x64_tn", at + 40, long, corr=i))
+    assert advised(trace_of(*events, steps=STEPS), at=0).endswith("in module Net_0 > Layer.")
+
+
+def test_modules_that_hold_little_are_not_named() -> None:
+    events = [
+        python("/home/user/net.py(7): forward", 0, 990),
+        python("nn.Module: Small_0", 900, 80),
+    ]
+    for i, (at, long) in enumerate(((10, 500), (910, 20)), 1):
+        events += [op("aten::mm", at, 40), launch(at + 5, 9, corr=i)]
+        events.append(kernel("volta_sgemm_128x64_tn", at + 20, long, corr=i))
+    trace = trace_of(*events, steps=STEPS)
+    assert advised(trace, at=0).endswith("Look first at forward (net.py:7).")
+
+
+def test_numbers_that_read_zero_are_not_cited() -> None:
+    said = feedback.explain(readback(), "sync-tensor-readback")
+    assert "0.0%" not in said.split("(baseline")[0]
 
 
 def test_the_path_is_that_of_the_module_with_most_time() -> None:
@@ -67,9 +99,9 @@ def test_the_path_is_that_of_the_module_with_most_time() -> None:
 
 
 def test_a_deep_path_keeps_its_inner_end() -> None:
-    trace = nested(*(f"nn.Module: Level_{i}" for i in range(20)))
+    trace = nested(*(f"nn.Module: Level{i}_0" for i in range(20)))
     path = evidence_of(trace, side="gpu").modules
-    assert path == tuple(f"Level_{i}" for i in range(20 - DEEPEST, 20))
+    assert path == tuple(f"Level{i}_0" for i in range(20 - DEEPEST, 20))
 
 
 def test_a_hostile_module_name_is_one_bounded_line() -> None:

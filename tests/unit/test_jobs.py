@@ -19,6 +19,7 @@ from detector.jobs import identity
 from detector.jobs.build import build
 from detector.jobs.match import match, spread
 from detector.jobs.rank import RankTrace, reduced
+from detector.jobs.stragglers import BY_CHANCE, above, chance
 from detector.jobs.traffic import traffic
 from detector.kineto import read
 from detector.report import from_json
@@ -176,8 +177,40 @@ def test_a_periodic_straggler() -> None:
 
 
 def test_a_one_off() -> None:
-    (found,) = late_job(3, [0.0] * 5 + [590.0]).stragglers
+    job = late_job(3, [0.0] * 5 + [590.0])
+    (found,) = job.pauses
     assert (found.rank, found.how, found.steps) == (3, "one-off", (5,))
+    assert (job.pattern, job.stragglers) == ("one-off", ())  # it may never come again
+
+
+def test_two_steps_cannot_tell_a_straggler_from_chance() -> None:
+    late = {0: [100.0, 350.0], 1: [0.0, 0.0]}
+    assert build(job_of(late)).stragglers == ()
+
+
+def test_a_pause_hides_no_rank_that_is_late_in_every_step() -> None:
+    late = {r: [5.0 * ((r + s) % 3) for s in range(10)] for r in range(4)}
+    late[2] = [200.0 + 20 * (s % 3) for s in range(10)]
+    late[0][4] = 590.0
+    (found,) = build(job_of(late)).stragglers
+    assert (found.rank, found.how) == (2, "persistent")
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_equal_ranks_seldom_seem_uneven(ranks: int) -> None:
+    draw = np.random.default_rng(ranks)
+    chances = []
+    for _ in range(300):
+        came = draw.exponential(1.0, (ranks, 8))
+        late = np.where(came == came.max(axis=0), came - came.mean(axis=0), 0.0)
+        chances.append(chance(late, int(late.sum(axis=1).argmax())))
+    assert np.mean(np.array(chances) <= BY_CHANCE) <= 2 * BY_CHANCE + 0.02  # by two tests
+
+
+def test_students_t() -> None:
+    quantiles = {1: 6.314, 2: 2.920, 3: 2.353, 4: 2.132, 7: 1.895, 12: 1.782}  # of 95 %
+    assert [above(t, n) for n, t in quantiles.items()] == pytest.approx([0.05] * 6, rel=1e-3)
+    assert above(-2.0, 5) == pytest.approx(1 - above(2.0, 5))
 
 
 def test_ranks_that_come_late_in_turn_are_no_straggler() -> None:

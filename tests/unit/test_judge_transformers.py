@@ -48,15 +48,13 @@ def slow_scores(judge: TransformersJudge, prompt: list[int], answers: list[str])
 def test_scores_are_the_likelihoods_of_the_ids(judge: TransformersJudge):
     answers = ["none", "sync-scalar-readback", *[f"host-{i}" for i in range(20)]]
     prompt = judge._tokenizer("The id of the pattern is: ")["input_ids"]
-    assert judge._scores(prompt, answers) == pytest.approx(
+    assert judge.scores(prompt, answers) == pytest.approx(
         slow_scores(judge, prompt, answers), abs=1e-3
     )
 
 
 def test_a_prompt_of_one_token_is_scored(judge: TransformersJudge):
-    assert judge._scores([5], ["none"]) == pytest.approx(
-        slow_scores(judge, [5], ["none"]), abs=1e-4
-    )
+    assert judge.scores([5], ["none"]) == pytest.approx(slow_scores(judge, [5], ["none"]), abs=1e-4)
 
 
 def test_verdicts_stay_in_the_taxonomy(judge: TransformersJudge):
@@ -93,7 +91,7 @@ def test_calibration_takes_off_what_is_thought_without_evidence(folder: Path):
     plain = TransformersJudge(str(folder), budget_tokens=BUDGET, calibrate=False)
     ids = tuple(i for i in schema.allowed(loader()) if i != UNCLEAR)
     prompt = plain._prompt(ids, schema.user_prompt(loader(), BUDGET))
-    scores = plain._scores(prompt, ids)
+    scores = plain.scores(prompt, ids)
     (verdict,) = plain.judge([loader()]).verdicts
     assert verdict.pattern == ids[int(np.argmax(scores))]
     wanted = scores - np.array([plain._prior[i] for i in ids])
@@ -104,7 +102,7 @@ def test_calibration_takes_off_what_is_thought_without_evidence(folder: Path):
 
 def test_no_finite_score_leaves_the_embedded_verdict(folder: Path, monkeypatch):
     judge = TransformersJudge(str(folder), budget_tokens=BUDGET, fallback=NoJudge())
-    monkeypatch.setattr(judge, "_scores", lambda _, ids: np.full(len(ids), np.nan))
+    monkeypatch.setattr(judge, "scores", lambda _, ids: np.full(len(ids), np.nan))
     (verdict,) = judge.judge([readback()]).verdicts
     (own,) = NoJudge().judge([readback()]).verdicts
     assert replace(verdict, fallback="") == own

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -133,3 +134,10 @@ def test_the_evidence_says_what_bounds_the_place_and_what_is_left_out():
     assert words.tokens(text) <= 500
     assert "0.0%\n" not in text
     assert ": 0\n" not in text
+
+
+def test_the_evidence_compares_with_the_same_part_of_other_steps():
+    with serving(lambda _: Reply(answer())) as chat:
+        scan(judge_at(chat))
+    text = chat.requests[0]["messages"][1]["content"]
+    assert re.search(r"The same part of 2 other steps: [^\n]* \d+%", text)

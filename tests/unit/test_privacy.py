@@ -5,18 +5,21 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from detector.analysis import analyze
 from detector.evidence import Evidence
+from detector.evidence.context import Contexts
 from detector.judge import privacy
 from detector.judge.nothing import NoJudge
 from detector.judge.openai import OpenAIJudge
 from tests.bad_servers import answer
 from tests.chat_server import Reply, serving
 from tests.judging import evidence_of, readback
-from tests.traces import annotation, call, kernel, op, python, trace_of
+from tests.traces import annotation, call, kernel, launch, op, python, trace_of
 
 SECRETS = (
     ("/home/alice", "alice"),
@@ -127,6 +130,43 @@ def test_what_is_private_does_not_leave(name: str, secret: str):
     body = sent(hostile(name)).decode()
     assert secret not in body
     assert json.loads(body)["messages"][1]["content"].count("\n") > 3  # the rest is there
+
+
+@pytest.mark.parametrize("before", [0, 30, 48, 60, 100])
+@pytest.mark.parametrize(
+    "key", ["ghp_0123456789abcdef0123456789abcdef0123", "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b"]
+)
+def test_no_piece_of_a_key_in_a_long_name_leaves(before: int, key: str):
+    """A long name loses its middle, wherever that is in the key."""
+    padding = ("x" * 9 + " ") * 20
+    body = sent(hostile(f"{padding[:before]} {key} {padding[: 120 - before]}")).decode()
+    pieces = {key[i : i + 8] for i in range(4, len(key) - 7)}
+    assert not [piece for piece in pieces if piece in body]
+
+
+@pytest.mark.parametrize(("name", "secret"), SECRETS)
+def test_what_is_private_in_metadata_does_not_leave(name: str, secret: str):
+    """Whatever a file says of its device, its software and its job."""
+    trace = trace_of(
+        launch(0, 5, corr=1),
+        kernel("ampere_sgemm_128x64_tn", 10, 80, corr=1),
+        steps=[(0, 100)],
+        metadata={
+            "deviceProperties": [{"name": f"GPU {name}", "computeMajor": 8, "computeMinor": 0}],
+            **dict.fromkeys(("torch_version", "cuda_runtime_version", "hip_runtime_version"), name),
+            "distributedInfo": {"backend": name, "world_size": 2},
+            "hostname": name,
+            "traceName": name,
+        },
+        path=name,
+    )
+    analysis = analyze(trace)
+    contexts = Contexts(analysis.signals, analysis.ledger, analysis.candidates)
+    place = evidence_of(trace, 0, 100, "gpu")
+    body = sent(replace(place, context=contexts.of(place.region))).decode()
+    assert "Device: GPU" in body
+    assert "Software: PyTorch" in body
+    assert secret not in body
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detector.errors import DetectorError
+from detector.judging import Doubted, JudgeRound, Judging
 from detector.report import (
     LEVELS,
     Candidate,
     Claim,
     Finding,
     Fix,
-    JudgeRound,
-    Judging,
     LedgerPlace,
     LedgerRow,
     NotChecked,
@@ -97,6 +96,7 @@ CONTRACT = {
     "judging": {
         "model": {}, "prompt": {}, "places": {}, "answered": {}, "fallbacks": {}, "invalid": {},
         "struck": {}, "input_tokens": {}, "output_tokens": {}, "cost": {},
+        "doubted": {"pattern": {}, "start_us": {}, "end_us": {}},
         "rounds": {"start_us": {}, "end_us": {}, "round": {}, "view": {}, "outcome": {},
                    "cached": {}, "input_tokens": {}, "output_tokens": {}, "seconds": {}},
     },
@@ -131,7 +131,9 @@ FULL = Report(
     peaks=Peaks(1.0, 2.0, 3.0, 4.0, 5.0, "data sheet"),
     windows=(WindowScore(0.0, 1.0, 0, 0.5),),
     findings=(FINDING,),
-    judging=Judging("m", rounds=(JudgeRound(0.0, 1.0, 1),)),
+    judging=Judging(
+        "m", doubted=(Doubted("host-gc-pause", 0.0, 1.0),), rounds=(JudgeRound(0.0, 1.0, 1),)
+    ),
     not_checked=(NotChecked("comm-straggler", "one rank"),),
     warnings=("truncated",),
 )

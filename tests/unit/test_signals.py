@@ -225,6 +225,16 @@ def test_a_second_round_repeats_every_size(sizes: tuple[int, ...], extra: int) -
     assert len(found("extra-round", *rounds(*sizes))) == extra
 
 
+@pytest.mark.parametrize(("micro_steps", "extra"), [(1, 0), (2, 3), (3, 6)])
+def test_without_sizes_the_passes_tell_the_rounds(micro_steps: int, extra: int) -> None:
+    """A CPU backend, two steps: after each pass of the model three reductions."""
+    one = (annotation("DistributedDataParallel.forward", 0, 10),) + tuple(
+        annotation("gloo:all_reduce", 20 + 10 * i, 5) for i in range(3)
+    )
+    step = (*repeat(one, micro_steps, 60), annotation("Optimizer.step#SGD.step", 190, 5))
+    assert len(found("extra-round", *repeat(step, 2, 200))) == 2 * extra
+
+
 # -- stretches of the interpreter ------------------------------------------------------------------
 
 
@@ -363,3 +373,65 @@ def test_no_factory_writes_that_much_so_fast() -> None:
     events = made_and_moved(40_000_000, 5)
     assert found("factory-copy", *events) == []
     assert len(found("pageable-copy", *events)) == 1
+
+
+# -- what an op does for itself --------------------------------------------------------------------
+
+
+def copies_in(name: str) -> list[str]:
+    around = (op(name, 0, 40), op("aten::contiguous", 5, 30), op("aten::clone", 6, 28))
+    return found("copy-op", *around, op("aten::copy_", 7, 20))
+
+
+def test_a_copy_that_the_program_asks_for_is_one() -> None:
+    assert copies_in("Model Forward Pass") == ["aten::contiguous"]
+    assert copies_in("CompiledFunctionBackward") == ["aten::contiguous"]
+    assert copies_in("mylib::rotate") == ["aten::contiguous"]
+
+
+@pytest.mark.parametrize("name", ["aten::_convolution", "UnbindBackward0", "torch::autograd::X"])
+def test_what_an_op_of_torch_copies_for_itself_is_none(name: str) -> None:
+    assert copies_in(name) == []
+
+
+@pytest.mark.parametrize(("added", "copies"), [(1, []), (64, ["aten::cat"])])
+def test_what_appends_to_a_growing_tensor_is_none(added: int, copies: list[str]) -> None:
+    """A cache of 64 tokens and one more; two halves are joined."""
+    dims = f"[[[1, 8, 64, 4], [1, 8, {added}, 4]], []]"
+    assert found("copy-op", op("aten::cat", 0, 40, dims=dims)) == copies
+
+
+def test_what_an_optimizer_does_by_parameter_is_no_chain() -> None:
+    adds = [op("aten::add_", 10 + 10 * i, 5) for i in range(12)]
+    assert len(found("pointwise-chain", *adds)) == 12
+    step = annotation("Optimizer.step#AdamW.step", 0, 140)
+    assert found("pointwise-chain", step, *adds) == []
+
+
+def test_to_fetch_a_batch_that_is_there_is_no_wait_without_a_device() -> None:
+    name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+    short, long = annotation(name, 0, 1_300), annotation(name, 9_000, 4_000)
+    assert found("loader-workers", short, op("aten::mm", 2_000, 500)) == []
+    assert found("loader-workers", short, long) == [name]
+    device = (launch(2_000, 5, corr=1), kernel("gemm", 2_010, 50, corr=1))
+    assert found("loader-workers", short, *device) == [name]
+
+
+@pytest.mark.parametrize(("name", "dur", "few"), [("scan", 30, 1), ("scan", 8, 0), ("gemm", 8, 1)])
+def test_a_scan_of_a_few_rows_does_not_fill_the_device(name: str, dur: float, few: int) -> None:
+    device = {"deviceProperties": [{"id": 0, "numSms": 80}]}
+    work = (launch(0, 5, corr=1), kernel(name, 10, dur, corr=1, blocks=4))
+    assert len(found("underfilled-kernel", *work, metadata=device)) == few
+
+
+def test_an_annotation_across_frames_is_open_where_they_have_ended() -> None:
+    """A context manager opens it inside ``__enter__``: neither holds the other."""
+    trace = trace_of(
+        python("train.py(1): forward", 0, 1_000),
+        python("torch/autograd/profiler.py(610): __enter__", 10, 10),
+        annotation("MLP", 15, 500),
+        op("aten::mm", 900, 50),
+    )
+    line = signals_of(trace).timeline(int(trace.track[0]))
+    _, _, _, (segment,) = line.during(np.array([100_000]), np.array([101_000]))
+    assert trace.names[trace.name[line.row[segment]]] == "MLP"

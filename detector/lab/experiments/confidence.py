@@ -13,6 +13,7 @@ from detector.flagger import confidence as shipped
 from detector.flagger.confidence import KINDS, ConstantConfidence, Float64
 from detector.lab import confidence as training
 from detector.lab.confidence import REAL, Candidates, ConfidenceTraining
+from detector.lab.doubted import with_doubted
 from detector.lab.experiments.record import Outcome, written
 from detector.lab.metrics import Estimate
 from detector.lab.scoring import Prediction, finding_figures, read_truths
@@ -25,14 +26,16 @@ SHOWN: Final = ("precision", "recall", "strict_recall", "wrong_per_healthy", "ec
 
 @dataclass(frozen=True)
 class ConfidenceExperiment:
-    """``same``: by the beginning of a workload's name the program that it is a version of."""
+    """``same``: by the beginning of a workload's name the program that it is a version of.
+    ``doubted``: report.json files whose doubted candidates are learnt from, too."""
 
     settings: ConfidenceTraining = field(default_factory=ConfidenceTraining)
     same: dict[str, str] = field(default_factory=dict)
+    doubted: tuple[str, ...] = ()
 
     def train(self, data: Path, out: Path) -> list[str]:
         """Fit on every labelled candidate; the curves come from programs held out."""
-        rows = training.read(data, self.same)
+        rows = with_doubted(training.read(data, self.same), self.doubted)
         begun = time.perf_counter()
         raw, fold = training.held_out(rows, self.settings)
         curves = training.curves(rows, raw, fold >= 0, self.settings)
