@@ -104,7 +104,7 @@ class Difference(difference.Difference):
 
 # For the columns of a table without rows.
 _FINDING: Final = plain.Finding("", "", "cpu", 0.0, 0.0)
-_EMPTY: Final = {
+_EMPTY: Final[dict[str, plain.Finding | plain.WindowScore | plain.LedgerRow]] = {
     "findings": _FINDING,
     "leads": _FINDING,
     "windows": plain.WindowScore(0.0, 0.0),
