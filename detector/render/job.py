@@ -181,7 +181,12 @@ def _table(job: Job) -> list[str]:
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
         for row in rows(job)[:PICTURED]
     ]
-    return ["<table>", f"<tr>{head}</tr>", *body, "</table>"]
+    return [
+        '<div class="wide" tabindex="0" role="region" aria-label="ranks"><table class="ranks">',
+        f"<tr>{head}</tr>",
+        *body,
+        "</table></div>",
+    ]
 
 
 def _traffic(job: Job) -> list[str]:
