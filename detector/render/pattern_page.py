@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from detector.candidates import LEAST_SHARE
+from detector.ledger import BY_ID as CAUSES
 from detector.patterns import Advice, Family, Pattern
 from detector.signals import SIGNALS
 from detector.taxonomy import Need
@@ -53,6 +54,11 @@ def page(p: Pattern, *, linked: bool = True) -> str:
     """All there is to know about a pattern; ``linked``: with a link to the index beside it."""
     index = " · [all patterns](README.md)" if linked else ""
     needs = "\n".join(f"- {NEEDS[need]}" for need in p.needs)
+    guess = (
+        f", without any {CAUSES[p.proof].label.removeprefix('host: ')} in the trace as a lead alone"
+        if p.proof
+        else ""
+    )
     article = "an" if p.kind == "opportunity" else "a"
     return f"""# {p.title}
 
@@ -74,7 +80,7 @@ The savings are computed by a replay of the trace with the pattern repaired: {_l
 This assumes that {p.assumes}. The report gives a range, from the savings with all other findings \
 repaired to the savings alone, widened by how far its replays were off for known faults: \
 {p.error[0]:g} to {p.error[1]:g} times as much. From {LEAST_SHARE[p.kind]:.0%} of the analyzed \
-time on it is reported as {article} {p.kind}.
+time on it is reported as {article} {p.kind}{guess}.
 
 ## What to change
 
