@@ -155,7 +155,10 @@ def _top_event(heavy: Heavy) -> TopEvent:
 
 def _peaks(activity: Activity) -> Peaks | None:
     d = devices.known(capability.device_name(activity)) if activity.has_device else None
-    return Peaks(d.fp32, d.tf32, d.fp16, d.bf16, d.bandwidth, d.source) if d else None
+    if not d:
+        return None
+    fp32, tf32, fp16, bf16, bandwidth = map(float, (d.fp32, d.tf32, d.fp16, d.bf16, d.bandwidth))
+    return Peaks(fp32, tf32, fp16, bf16, bandwidth, d.source)
 
 
 def excerpt_of(analysis: Analysis, candidate: Candidate, place: tuple[int, int]) -> Excerpt:
