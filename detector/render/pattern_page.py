@@ -50,8 +50,9 @@ def index(patterns: Sequence[Pattern]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def page(p: Pattern, *, linked: bool = True) -> str:
-    """All there is to know about a pattern; ``linked``: with a link to the index beside it."""
+def page(p: Pattern, *, linked: bool = True, picture: str = "") -> str:
+    """All there is to know about a pattern; ``linked``: with a link to the index beside it;
+    ``picture``: the address of one from a recorded pair."""
     index = " · [all patterns](README.md)" if linked else ""
     needs = "\n".join(f"- {NEEDS[need]}" for need in p.needs)
     guess = (
@@ -71,7 +72,7 @@ def page(p: Pattern, *, linked: bool = True) -> str:
 Look for {p.look}.
 
 The scan counts: {_lower(SIGNALS[p.signal].label)}.
-
+{_pictured(picture)}
 ## What it costs
 
 {p.costs}
@@ -95,6 +96,17 @@ time on it is reported as {article} {p.kind}{guess}.
 {needs}
 
 Without it the report says *not checked*, never *clean*.
+"""
+
+
+def _pictured(address: str) -> str:
+    if not address:
+        return ""
+    return f"""
+![A step before and after]({address})
+
+One step of a program recorded on a CPU, with the pattern (its events in red) and repaired, on one \
+scale.
 """
 
 
