@@ -29,7 +29,7 @@ from omegaconf import DictConfig
 from rich.progress import Progress
 
 from dataset import bases as published
-from dataset import card, croissant, labels, units
+from dataset import card, croissant, jobs, labels, units
 from dataset.bases import BaseError, Found
 from dataset.labels import LabelError
 from dataset.publish import Row, publish
@@ -85,6 +85,7 @@ def build(
         "roles": ROLES,
         "tables": written,
         "traces": [_about(row) | {s: parts[s][i] for s in parts} for i, row in enumerate(rows)],
+        "jobs": jobs.published(out) if benchmark.get("jobs") else [],
     }
     (out / "README.md").write_text(card.text(manifest), encoding="utf-8")
     _replace(out / "croissant.json", _json(croissant.metadata(manifest, out)))

@@ -24,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 from rich.progress import track
 
-from dataset import labels
+from dataset import jobs, labels
 from dataset.bases import read
 from dataset.costs import cost_faults
 from dataset.labels import UNKNOWN, Label
@@ -64,6 +64,7 @@ def check(folder: Path, workers: int = 1) -> list[str]:
     faults = [f"{one.name}: {fault}" for one in looks for fault in one.faults]
     faults += _strange(traces, looks)
     faults += _strays(folder, traces)
+    faults += jobs.wrong(folder, manifest.get("jobs", ()))
     faults += _crossing(traces)
     return faults + list(_tables(folder, manifest))
 

@@ -129,6 +129,35 @@ EXTRAS: tuple[tuple[str, Variant, str], ...] = (
     ("graph", "plain", "collect"),
 )
 
+# What findings were wrong about most often on real traces, with its healthy counterpart: compiled
+# programs with warm caches, pauses and collections of services, first use of memory, tokenizers
+# and image processors, inference on a CPU, optimizers in all forms, the framework's own time.
+# (workload, variant, seed, with stacks, faults each on its own, healthy extras)
+HARD_WORKLOADS = ("encoder", "patches", "tiny")
+PROGRAMS = (*WORKLOADS, *HARD_WORKLOADS)
+HARD: tuple[tuple[str, Variant, int, bool, tuple[str, ...], tuple[str, ...]], ...] = (
+    *(
+        (workload, "service", int(not stacks), stacks, faults, ("pause", "first"))
+        for workload in ("encoder", "patches")
+        for stacks, faults in (
+            (True, ("input-main-thread-preprocessing", "infer-autograd", "host-python-overhead")),
+            (False, ("input-main-thread-preprocessing", "host-gc-pause")),
+        )
+    ),
+    *(
+        ("tiny", "plain", seed, seed % 2 == 0, ("compute-single-tensor-optimizer",), ())
+        for seed in range(5)
+    ),
+    ("encoder", "plain", 0, True, ("host-gc-pause",), ("first",)),
+    ("encoder", "plain", 1, False, ("compute-single-tensor-optimizer",), ("collect",)),
+    ("patches", "plain", 0, True, ("memory-zero-grad-fill",), ("first",)),
+    ("patches", "plain", 1, False, ("compute-single-tensor-optimizer",), ("collect",)),
+    ("patches", "loader", 0, True, ("input-main-thread-preprocessing",), ()),
+    ("encoder", "loader", 1, False, ("input-dataloader-sync",), ()),
+    *((name, "compiled", 4, True, ("compile-graph-break",), ()) for name in COMPILED),
+    *((name, "compiled", 0, True, (), ()) for name in ("encoder", "tiny")),
+)
+
 
 @dataclass(frozen=True)
 class Case:
@@ -156,7 +185,7 @@ class Case:
 
 def cases(
     device: str,
-    workloads: Sequence[str] = WORKLOADS,
+    workloads: Sequence[str] = PROGRAMS,
     patterns: Sequence[str] | None = None,
     seed: int = 0,
 ) -> list[Case]:
@@ -175,7 +204,18 @@ def cases(
         for number, (workload, variant, extra) in enumerate(EXTRAS)
         if workload in (*workloads, "matmul") and patterns is None
     ]
-    return sorted([*bad, *good, *extras], key=lambda c: (c.pair, c.patterns, c.extra or ""))
+    hard = _hard(workloads, seed) if patterns is None and device == "cpu" else ()
+    found = dict.fromkeys([*bad, *good, *extras, *hard])
+    return sorted(found, key=lambda c: (c.pair, c.patterns, c.extra or ""))
+
+
+def _hard(workloads: Sequence[str], seed: int) -> Iterator[Case]:
+    for workload, variant, number, stacks, faults, extras in HARD:
+        if workload in workloads:
+            about = (workload, variant, 10 * seed + number)
+            yield Case(*about, with_stack=stacks)
+            yield from (Case(*about, (fault,), with_stack=stacks) for fault in faults)
+            yield from (Case(*about, (), extra, with_stack=stacks) for extra in extras)
 
 
 def showable(device: str, patterns: Sequence[str] | None = None) -> list[Fault]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dataset.faults import FAULT_BY_ID, WORKLOADS, Fault
+from dataset.faults import FAULT_BY_ID, PROGRAMS, Fault
 from dataset.labels import LabelRegion
 from dataset.workloads.switch import PREFIX
 
@@ -33,7 +33,9 @@ FILES = {
     "feeding.py": "data.py",
     "layers.py": "model/layers.py",
     "task.py": "model/base.py",
-    **{f"{workload}.py": "model/network.py" for workload in (*WORKLOADS, "matmul")},
+    "service.py": "serve.py",
+    "processing.py": "processing.py",
+    **{f"{workload}.py": "model/network.py" for workload in (*PROGRAMS, "matmul")},
 }
 ROOTS = ("/app/", "/workspace/project/", "/opt/code/", "src/", "/home/user/experiment/", "")
 DENSE = 4  # more occurrences than this a step become one region for each run of them

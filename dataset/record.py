@@ -19,6 +19,7 @@ import tempfile
 import time
 import warnings
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ import torch._dynamo  # here, not in each recording: it makes half a million obj
 from omegaconf import DictConfig
 
 from dataset import labels, marks
-from dataset.faults import FAULT_BY_ID, WORKLOADS, Case, acting_steps, cases, skipped
+from dataset.faults import FAULT_BY_ID, PROGRAMS, Case, acting_steps, cases, skipped
 from dataset.workloads.running import record as run_program
 from dataset.workloads.setting import draw
 from dataset.workloads.switch import PREFIX
@@ -119,6 +120,7 @@ def _settle(limit_s: float = 1.5) -> None:
 def _take(case: Case, device: str) -> dict[str, Any]:
     """One recording: the raw trace, marks included, and how often it was preempted."""
     setting = draw(case.workload, case.variant, device, case.seed, case.extra)
+    import_module(f"dataset.workloads.{case.workload}")  # before the fork: once, not in each
     steps = acting_steps(case, setting.steps) if case.patterns else [False] * setting.steps
     with tempfile.TemporaryDirectory() as scratch:
         raw_path = Path(scratch) / "raw.json"
@@ -257,7 +259,7 @@ def record_all(config: DictConfig) -> int:
     unknown = [p for p in patterns or () if p not in FAULT_BY_ID]
     if unknown:
         raise RecordError(f"patterns: {', '.join(unknown)} cannot be recorded")
-    todo = cases(device, list(config.workloads) or WORKLOADS, patterns, int(config.seed))
+    todo = cases(device, list(config.workloads) or PROGRAMS, patterns, int(config.seed))
     failed = 0
     for number, case in enumerate(todo, 1):
         begun = time.monotonic()

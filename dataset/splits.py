@@ -50,19 +50,19 @@ CHOSEN: Final[dict[str, Part]] = {
     for part, workloads in (
         (
             "train",
-            "classifier generator recommender depth pose speech translator matmul "
+            "classifier generator recommender depth pose speech translator matmul tiny "
             "classifier-resnet50-train language-qwen-infer recommender-dlrm-train "
             "language-compiled-ddp-train",
         ),
         (
             "validation",
-            "segmenter forecaster language-block-infer language-switch-infer "
+            "segmenter forecaster patches language-block-infer language-switch-infer "
             "classifier-resnet50-ddp-train classifier-resnet-checkpoint-train "
             "recommender-sampled-train",
         ),
         (
             "test",
-            "detector language graph classifier-vit-infer classifier-conv-ddp-train "
+            "detector language graph encoder classifier-vit-infer classifier-conv-ddp-train "
             "classifier-resnet18-ddp-train language-bert-infer language-vllm-serve "
             "language-sglang-serve generator-flux-infer microbenchmark-copy "
             "microbenchmark-linear-train unknown-mi210",

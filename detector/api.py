@@ -12,15 +12,14 @@ from dataclasses import dataclass, fields
 from html import escape
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
+from detector import difference
 from detector import report as plain
 from detector.errors import DetectorError, TraceError
 
 if TYPE_CHECKING:
     import pandas
-
-    from detector.difference import Difference
 
 
 class Profiler(Protocol):
@@ -33,9 +32,10 @@ class Profiler(Protocol):
 
 
 Source = str | Path | Profiler
+_Shown = TypeVar("_Shown", bound="Report | Difference")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report(plain.Report):
     """A report that shows itself in a notebook and gives its parts as tables."""
 
@@ -48,7 +48,8 @@ class Report(plain.Report):
             import pandas
         except ImportError as error:
             raise DetectorError("to_pandas() needs pandas: pip install pandas") from error
-        return pandas.DataFrame([_row(one) for one in getattr(self, what)])
+        rows = [_row(one) for one in getattr(self, what)]
+        return pandas.DataFrame(rows, columns=list(_row(_EMPTY[what])))
 
     def to_html(self) -> str:
         """The page that ``--out`` writes as report.html."""
@@ -58,14 +59,64 @@ class Report(plain.Report):
 
     def _repr_html_(self) -> str:
         """The page in a frame of its own: its style and its policy hold there alone."""
-        page = escape(self.to_html())
-        return f'<iframe sandbox srcdoc="{page}" width="100%" height="720"></iframe>'
+        return _framed(self.to_html(), height=720)
 
     def __str__(self) -> str:
         """The report as the terminal shows it."""
         from detector.render import terminal
 
         return terminal.render(self)
+
+    def __repr__(self) -> str:
+        """The verdict on one line."""
+        from detector.render.wording import verdict
+
+        return f"<Report of {self.source.path!r}: {verdict(self)}>"
+
+
+@dataclass(frozen=True, repr=False)
+class Difference(difference.Difference):
+    """A comparison that shows itself in a notebook."""
+
+    def to_html(self) -> str:
+        """The page that ``trace-scan diff --out`` writes as diff.html."""
+        from detector.render import difference as page
+
+        return page.html(self)
+
+    def _repr_html_(self) -> str:
+        """The page in a frame of its own."""
+        return _framed(self.to_html(), height=480)
+
+    def __str__(self) -> str:
+        """The comparison as the terminal shows it."""
+        from detector.render import difference as text
+
+        return text.render(self)
+
+    def __repr__(self) -> str:
+        """What it says first, on one line."""
+        from detector.render.difference import verdict
+
+        paths = f"{self.before.path!r} and {self.after.path!r}"
+        return f"<Difference of {paths}: {verdict(self)}>"
+
+
+# For the columns of a table without rows.
+_FINDING: Final = plain.Finding("", "", "cpu", 0.0, 0.0)
+_EMPTY: Final[dict[str, plain.Finding | plain.WindowScore | plain.LedgerRow]] = {
+    "findings": _FINDING,
+    "leads": _FINDING,
+    "windows": plain.WindowScore(0.0, 0.0),
+    "ledger": plain.LedgerRow("", "", "", 0.0, 0.0),
+}
+
+
+def _framed(page: str, *, height: int) -> str:
+    """A page in a frame: its style and its policy hold there alone, and its script sees nothing of
+    the notebook."""
+    shown = f'srcdoc="{escape(page)}" width="100%" height="{height}"'
+    return f'<iframe sandbox="allow-scripts" {shown}></iframe>'
 
 
 def scan_trace(trace: Source, *, overrides: Sequence[str] = (), **settings: object) -> Report:
@@ -78,11 +129,11 @@ def scan_trace(trace: Source, *, overrides: Sequence[str] = (), **settings: obje
 
     stages = stages_of(compose("scan", _overrides(overrides, settings)))
     if isinstance(trace, str | Path):
-        return _of(report_of(Path(trace), str(trace), stages))
+        return _of(Report, report_of(Path(trace), str(trace), stages))
     with tempfile.TemporaryDirectory(prefix="trace-") as folder:
         file = Path(folder, "trace.json")
         _export(trace, file)
-        return _of(report_of(file, "<profiler>", stages))
+        return _of(Report, report_of(file, "<profiler>", stages))
 
 
 def diff_traces(
@@ -93,15 +144,13 @@ def diff_traces(
     **settings: object,
 ) -> Difference:
     """What changed between two recordings of a program: traces, profilers or reports."""
-    from detector.difference import compare
-
     sides = [
         side
         if isinstance(side, plain.Report)
         else scan_trace(side, overrides=overrides, **settings)
         for side in (before, after)
     ]
-    return compare(*sides)
+    return _of(Difference, difference.compare(*sides))
 
 
 def report_to(
@@ -229,8 +278,9 @@ def _overrides(overrides: Sequence[str], settings: dict[str, object]) -> list[st
     return [*(f"{key}={value}" for key, value in settings.items()), *overrides]
 
 
-def _of(report: plain.Report) -> Report:
-    return Report(**{field.name: getattr(report, field.name) for field in fields(report)})
+def _of(kind: type[_Shown], plainer: Any) -> _Shown:
+    """The same values as one that shows itself."""
+    return kind(**{field.name: getattr(plainer, field.name) for field in fields(plainer)})
 
 
 def _row(one: plain.Finding | plain.WindowScore | plain.LedgerRow) -> dict[str, object]:

@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from detector import guards, ledger
+from detector import devices, guards, ledger
 from detector.activity import Activity
 from detector.analysis import Analysis
 from detector.candidates import Candidate, Candidates
 from detector.evidence import excerpt, heaviest
 from detector.evidence.heaviest import Heavy
+from detector.evidence.rates import Rate
 from detector.intervals import Intervals
+from detector.patterns import capability
 from detector.programs import heavy_ops
 from detector.report import (
     CoverageInfo,
@@ -27,7 +29,7 @@ from detector.report import (
     StepInfo,
     Summary,
 )
-from detector.shown import Excerpt, ExcerptTrack, TopEvent
+from detector.shown import Excerpt, ExcerptTrack, Peaks, TopEvent
 from detector.signals import Place
 from detector.trace import NS_PER_US, Int64, Trace
 from detector.window import AnalyzedTime
@@ -46,6 +48,7 @@ def report_of(analysis: Analysis, **rest: Any) -> Report:
         unexplained=_unexplained(found),
         top_kernels=_top(heaviest.kernels(analysis.activity, analysis.analyzed)),
         top_ops=_top(heaviest.ops(analysis.activity, analysis.analyzed)),
+        peaks=_peaks(analysis.activity),
         not_checked=_not_checked(analysis),
         **rest,
     )
@@ -132,10 +135,30 @@ def _not_checked(analysis: Analysis) -> tuple[NotChecked, ...]:
 
 
 def _top(heavy: Sequence[Heavy]) -> tuple[TopEvent, ...]:
-    return tuple(
-        TopEvent(h.name, h.count, h.own_ns / NS_PER_US, h.device_ns / NS_PER_US, h.shapes)
-        for h in heavy
+    return tuple(map(_top_event, heavy))
+
+
+def _top_event(heavy: Heavy) -> TopEvent:
+    rate = heavy.rate or Rate(0.0, 0.0)
+    return TopEvent(
+        heavy.name,
+        heavy.count,
+        heavy.own_ns / NS_PER_US,
+        heavy.device_ns / NS_PER_US,
+        heavy.shapes,
+        rate.tflop_per_s,
+        rate.gb_per_s,
+        rate.share,
+        rate.limit,
     )
+
+
+def _peaks(activity: Activity) -> Peaks | None:
+    d = devices.known(capability.device_name(activity)) if activity.has_device else None
+    if not d:
+        return None
+    fp32, tf32, fp16, bf16, bandwidth = map(float, (d.fp32, d.tf32, d.fp16, d.bf16, d.bandwidth))
+    return Peaks(fp32, tf32, fp16, bf16, bandwidth, d.source)
 
 
 def excerpt_of(analysis: Analysis, candidate: Candidate, place: tuple[int, int]) -> Excerpt:

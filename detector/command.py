@@ -13,6 +13,7 @@ from typing import Final
 # A command's word, and the function that takes the words after it.
 COMMANDS: Final = {
     "comm": "detector.comm:main",
+    "completion": "detector.completion:main",
     "diff": "detector.diff:main",
     "mcp": "detector.agents:main",
     "rule": "detector.rules:show",

@@ -18,6 +18,11 @@ SMALL = 4 << 20  # stored bytes of all traces: below, starting processes takes l
 class Executor(Protocol):
     """Maps a function over the arguments of its calls, in order."""
 
+    @property
+    def keep(self) -> str | None:
+        """A folder for what each trace gave: a run that was stopped goes on there."""
+        ...
+
     def map(self, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
         """The results, one for each call; None where a worker died twice on it."""
         ...
@@ -28,6 +33,7 @@ class Local:
     """A process for each core, or as many as ``workers`` says; 1 stays in this process."""
 
     workers: int | None = None
+    keep: str | None = None
 
     def map(self, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
         """The results in order; a call whose process died is made again, in one of its own."""
@@ -80,6 +86,7 @@ class Ray:
 
     address: str | None = None
     retries: int = 3
+    keep: str | None = None
 
     def map(self, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
         """The results in order."""

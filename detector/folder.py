@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from detector.errors import TraceError
 from detector.executors import SMALL, Executor, Local
@@ -53,11 +54,19 @@ def _scan(
     config_dir: Path | None,
     executor: Executor,
 ) -> Iterator[Scanned]:
-    calls = [(str(t.path), t.label, tuple(overrides), config_dir) for t in targets]
+    calls: list[tuple[Any, ...]] = [
+        (str(t.path), t.label, tuple(overrides), config_dir) for t in targets
+    ]
+    scan: Callable[..., Scanned] = scan_path
+    if executor.keep:
+        from detector import keeping
+
+        scan = keeping.scan_path
+        calls = [(executor.keep, *call) for call in calls]
     size = sum(t.path.stat().st_size for t in targets if t.path and t.path.is_file())
     if isinstance(executor, Local) and size < SMALL:
-        executor = Local(workers=1)
-    for result in executor.map(scan_path, calls):
+        executor = Local(1, executor.keep)
+    for result in executor.map(scan, calls):
         yield result or Scanned(None, error="its process was killed twice: out of memory?")
 
 

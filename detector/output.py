@@ -203,6 +203,9 @@ def view() -> View:
 
 def emit(text: str, machine: bool) -> None:
     """Results to standard output; a reader that has gone away is no error."""
+    if not hasattr(sys.stdout, "buffer"):  # of a notebook: takes text alone
+        sys.stdout.write(text)
+        return
     encoding = "utf-8" if machine else sys.stdout.encoding or "utf-8"
     if codecs.lookup(encoding).name != "utf-8":
         text = text.translate(_PLAIN)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from detector import __version__, features, guards, heap
 from detector.analysis import Analysis, analyze
@@ -27,8 +28,14 @@ from detector.window import AnalyzedTime, Window
 Windower = Callable[[AnalyzedTime], tuple[Window, ...]]
 
 
-def detect(
-    trace: Trace,
+def detect(trace: Trace, **stages: Any) -> Report:
+    """Analyze one trace; ``stages`` as of ``report_on``. Raises TraceError where its events lie too
+    far apart, and what the judge's backend cannot turn into a warning."""
+    return report_on(analyze(trace), **stages)
+
+
+def report_on(
+    analysis: Analysis,
     *,
     windower: Windower,
     flagger: Flagger,
@@ -37,8 +44,8 @@ def detect(
     settings: Settings = USUAL,
     config: Mapping[str, object] | None = None,
 ) -> Report:
-    """Analyze one trace. Raises what the judge's backend cannot turn into a warning."""
-    analysis = analyze(trace)
+    """The report of an analyzed trace. Raises what the judge's backend cannot turn into a
+    warning."""
     heap.trim()
     analyzed, found = analysis.analyzed, analysis.candidates.found
     windows = windower(analyzed)

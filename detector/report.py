@@ -20,7 +20,7 @@ from detector.errors import DetectorError
 from detector.job import Job
 from detector.judging import Judging
 from detector.plain import plain
-from detector.shown import Excerpt, TopEvent
+from detector.shown import Excerpt, Peaks, TopEvent
 from detector.taxonomy import Severity, Side
 
 SCHEMA = 2
@@ -343,6 +343,8 @@ class Report:
     """The kernels with the most time."""
     top_ops: tuple[TopEvent, ...] = ()
     """The ops with the most time, on the host and of what they issued to the GPU."""
+    peaks: Peaks | None = None
+    """What the GPU could reach; null without one, and for one that the table lacks."""
     windows: tuple[WindowScore, ...] = ()
     """The windows that tile the analyzed time."""
     findings: tuple[Finding, ...] = ()

@@ -71,18 +71,19 @@ def scan(
     as_rank: bool = False,
 ) -> Scanned:
     """Scan one trace. ``as_rank``: keep what a job of several ranks needs. Raises DetectorError."""
+    from detector.analysis import analyze
     from detector.kineto import read
-    from detector.pipeline import detect
+    from detector.pipeline import report_on
 
-    trace = read(file, limits=stages.limits, progress=progress)
-    report = detect(trace, **stages.parts, config=stages.config)
+    analysis = analyze(read(file, limits=stages.limits, progress=progress))
+    report = report_on(analysis, **stages.parts, config=stages.config)
     # not the name of the copy that a pipe was read from
     report = replace(report, source=replace(report.source, path=label))
     rank = None
-    if as_rank and trace.rank is not None:
-        from detector.jobs.rank import reduced
+    if as_rank and analysis.trace.rank is not None:
+        from detector.jobs.rank import reduced_from
 
-        rank = replace(reduced(trace), path=label)
+        rank = replace(reduced_from(analysis.signals, analysis.analyzed), path=label)
     return Scanned(report, rank)
 
 

@@ -22,6 +22,36 @@ class TopEvent:
     """Of an op the time of the GPU work that it issued itself."""
     shapes: str = ""
     """Shapes of the inputs on which most of the time goes; empty where none were recorded."""
+    tflop_per_s: float = 0.0
+    """What is reached in calls whose shapes tell their arithmetic: products, convolutions,
+    attention (no mask is taken off). 0 where none tells."""
+    gb_per_s: float = 0.0
+    """Bytes of inputs and outputs, each moved once, over the time of these calls; 0 where shapes
+    do not tell."""
+    peak_share: float = 0.0
+    """The larger of the shares of the GPU's peaks of arithmetic and memory bandwidth; 0 where the
+    GPU is not in the table."""
+    limit: str = ""
+    """Which peak that is: ``bf16 arithmetic``, ``memory bandwidth``."""
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """What the GPU reaches by its maker's data sheet, without sparsity; of a package of two dies
+    one die."""
+
+    fp32_tflop_per_s: float
+    """Products in full fp32."""
+    tf32_tflop_per_s: float
+    """On tensor (matrix) cores; 0 where it has none for the type, here and below."""
+    fp16_tflop_per_s: float
+    """The same with sums in fp32."""
+    bf16_tflop_per_s: float
+    """The same."""
+    bandwidth_gb_per_s: float
+    """Of its memory."""
+    source: str
+    """Where these figures stand."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from detector.report import (
     Tool,
     WindowScore,
 )
-from detector.shown import Excerpt, ExcerptTrack, TopEvent
+from detector.shown import Excerpt, ExcerptTrack, Peaks, TopEvent
 
 ZERO = 1_700_000_000_000_000.0  # an absolute time stamp, as newer traces have
 STEP = 103_250.0  # µs
@@ -120,9 +120,12 @@ TYPICAL = Report(
         _cause("nothing", "unexplained: no host event recorded", "unexplained", 0.061),
     ),
     top_kernels=(
-        TopEvent("volta_sgemm_128x64_nn", 225, 55_313.0, 0.0, "[[32, 256], [256]]"),
-        TopEvent("vectorized_elementwise_kernel", 3_090, 39_814.0),
+        TopEvent("volta_sgemm_128x64_nn", 225, 55_313.0, 0.0, "[[32, 256], [256]]", 8.95, 122.0,
+                 0.57, "fp32 arithmetic"),
+        TopEvent("vectorized_elementwise_kernel", 3_090, 39_814.0, 0.0, "", 0.0, 784.0, 0.87,
+                 "memory bandwidth"),
     ),
+    peaks=Peaks(15.7, 0.0, 125.0, 0.0, 900.0, "https://www.nvidia.com/en-us/data-center/v100/"),
     top_ops=(TopEvent("aten::addmm", 755, 62_204.0, 128_460.0, "[[32, 256], [256]]"),),
     windows=tuple(
         WindowScore(
@@ -258,8 +261,8 @@ HOSTILE = replace(
         ),
     ),
     not_checked=(NotChecked(EVIL, EVIL, EVIL),),
-    top_kernels=(TopEvent(EVIL, 1, 1.0, 1.0, EVIL),),
-    top_ops=(TopEvent(EVIL, 1, 1.0, 1.0, EVIL),),
+    top_kernels=(TopEvent(EVIL, 1, 1.0, 1.0, EVIL, 1.0, 1.0, 1.0, EVIL),),
+    top_ops=(TopEvent(EVIL, 1, 1.0, 1.0, EVIL, 1.0, 1.0, 1.0, EVIL),),
     warnings=(EVIL,),
 )
 HOSTILE_NOT_ANALYZABLE = replace(HOSTILE, analyzable=False, why_not=EVIL, record_instead=EVIL)

@@ -37,6 +37,14 @@ def own_groups(entry: str) -> list[str]:
     return [name for name in named if not name.startswith("override")]
 
 
+def shared_groups() -> Iterator[str]:
+    """The groups that options of other groups take a table from."""
+    for file in CONF_DIR.glob("*/*.yaml"):
+        for default in (yaml.safe_load(file.read_text()) or {}).get("defaults", []):
+            if isinstance(default, dict):
+                yield next(iter(default)).removeprefix("/").partition("@")[0]
+
+
 CHOICES = [
     pytest.param(entry, f"{group}={option}", id=f"{entry}-{group}={option}")
     for entry in ENTRIES
@@ -57,7 +65,8 @@ def described(values: object) -> Iterator[dict]:
 
 def test_every_file_at_the_top_of_conf_is_an_entry_point_and_every_group_is_used():
     assert {p.stem for p in CONF_DIR.glob("*.yaml")} == set(ENTRIES)
-    assert {group for entry in ENTRIES for group in own_groups(entry)} == set(groups())
+    used = {group for entry in ENTRIES for group in own_groups(entry)}
+    assert used | set(shared_groups()) == set(groups())
 
 
 @pytest.mark.parametrize(("entry", "choice"), CHOICES)

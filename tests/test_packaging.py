@@ -134,3 +134,54 @@ def test_an_installed_wheel_scans_gates_and_compares_where_there_is_no_checkout(
     )
     heavy = {"torch", "transformers", "datasets", "pandas"}
     assert heavy.isdisjoint(row["name"] for row in installed), "a scan needs none of them"
+
+
+AGENT_AND_NOTEBOOK = """
+import json, sys
+import anyio, nbclient, nbformat
+from mcp import ClientSession, StdioServerParameters, stdio_client
+
+async def ask():
+    server = StdioServerParameters(command=sys.argv[1], args=["mcp", "flagger=rules"])
+    async with stdio_client(server) as (read, write), ClientSession(read, write) as session:
+        await session.initialize()
+        answer = await session.call_tool("scan", {"trace": "train_image_classifier.json.gz"})
+        print(json.dumps(json.loads(answer.content[0].text)["findings"][0]["pattern"]))
+
+anyio.run(ask)
+book = nbformat.read("tour.ipynb", as_version=4)
+anyio.run(nbclient.NotebookClient(book, timeout=300, kernel_name="this").async_execute)
+shown = [out.data for cell in book.cells for out in cell.get("outputs", []) if "data" in out]
+print(json.dumps([list(data) for data in shown]))
+"""
+
+
+def test_an_installed_wheel_serves_an_agent_and_a_notebook(
+    wheel: Path, tmp_path: Path, plain_env: dict[str, str]
+) -> None:
+    """The wheel in an environment of its own; what else it takes is lent by this one."""
+    for name in ("mcp", "nbclient", "nbformat", "ipykernel", "torch"):
+        pytest.importorskip(name, reason=f"{name} is not installed")
+    venv, empty = tmp_path / "venv", tmp_path / "empty"
+    empty.mkdir()
+    run(sys.executable, "-m", "venv", venv, cwd=empty, env=plain_env)
+    python = venv / "bin" / "python"
+    run(python, "-m", "pip", "install", "-qq", "--no-deps", wheel, cwd=empty, env=plain_env)
+    (packages,) = venv.glob("lib/*/site-packages")
+    lent = [path for path in sys.path if path.endswith("site-packages")]
+    (packages / "lent.pth").write_text("\n".join(lent))
+    where = run(python, "-c", "import detector; print(detector.__file__)", cwd=empty, env=plain_env)
+    assert where.startswith(str(venv))
+
+    spec = venv / "share" / "jupyter" / "kernels" / "this" / "kernel.json"
+    spec.parent.mkdir(parents=True)
+    words = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec.write_text(json.dumps({"argv": words, "display_name": "this", "language": "python"}))
+    for name in ("tour.ipynb", EXAMPLE.name):
+        shutil.copy(EXAMPLE.parent / name, empty)
+    said = run(
+        python, "-c", AGENT_AND_NOTEBOOK, venv / "bin" / "trace-scan", cwd=empty, env=plain_env
+    )
+    named, shown = map(json.loads, said.strip().splitlines()[-2:])
+    assert named == "input-dataloader-sync"
+    assert sum("text/html" in kinds for kinds in shown) == 5

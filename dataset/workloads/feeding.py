@@ -18,7 +18,12 @@ from dataset.workloads.switch import SWITCH, Mark
 from dataset.workloads.task import Batch, Task
 
 STORED = 24  # distinct stored samples; they repeat
-RAW_SIDE = {"classifier": 160, "detector": 160, "segmenter": 240, "depth": 200, "pose": 160}
+RAW_SIDE = {
+    **dict.fromkeys(("classifier", "detector", "pose"), 160),
+    "segmenter": 240,
+    "depth": 200,
+    "patches": 320,
+}
 FRAMES = 32
 # How many times the decoding work one worker cannot do while the model computes.
 SLOW = {
@@ -45,7 +50,7 @@ class Samples(Dataset[Batch]):
         self.targets = task.make_batch(STORED)
         self.field = "ids" if "ids" in self.targets else "x"
         del self.targets[self.field]
-        self.stored = [_stored(self.setting, number) for number in range(STORED)]
+        self.stored = [stored(self.setting, number) for number in range(STORED)]
 
     def __len__(self) -> int:
         return self.length
@@ -61,20 +66,30 @@ class Samples(Dataset[Batch]):
         return sample
 
 
-def _stored(setting: Setting, number: int) -> bytes:
+def stored(setting: Setting, number: int) -> bytes:
+    """Sample ``number`` as it is kept: packed pixels or levels, or a text."""
     rng = np.random.default_rng(setting.seed * 1000 + number)
     if setting.workload in RAW_SIDE:
         side = RAW_SIDE[setting.workload]
         coarse = rng.integers(0, 255, (side // 4, side // 4, 3), dtype=np.uint8)
         return zlib.compress(np.asarray(Image.fromarray(coarse).resize((side, side))).tobytes(), 6)
     if setting.workload in TEXT:
-        return " ".join(f"w{word}" for word in rng.integers(0, 4000, 9000)).encode()
+        length = 600 if setting.workload == "encoder" else 9000
+        return " ".join(f"w{word}" for word in rng.integers(0, 4000, length)).encode()
     levels = rng.integers(0, 64, (FRAMES, *_shape(setting)), dtype=np.uint8)
     return zlib.compress(levels.tobytes(), 6)
 
 
 def decode(content: bytes, setting: Setting) -> Tensor:
     """A stored sample as the tensor that the model takes, without the batch dimension."""
+    if setting.workload == "patches":
+        from dataset.workloads.processing import process  # here: the others need no transformers
+
+        return process(picture_of(content, RAW_SIDE["patches"]), setting.side)
+    if setting.workload == "encoder":
+        from dataset.workloads.processing import tokenize
+
+        return tokenize(content.decode(), setting.side)
     if setting.workload in RAW_SIDE:
         return decode_picture(content, RAW_SIDE[setting.workload], setting.side)
     if setting.workload in TEXT:
@@ -91,10 +106,13 @@ def _shape(setting: Setting) -> tuple[int, ...]:
     return (3, setting.side, setting.side)
 
 
+def picture_of(content: bytes, side: int) -> Image.Image:
+    pixels = np.frombuffer(zlib.decompress(content), dtype=np.uint8)
+    return Image.fromarray(pixels.reshape(side, side, 3))
+
+
 def decode_picture(content: bytes, raw_side: int, side: int) -> Tensor:
-    stored = np.frombuffer(zlib.decompress(content), dtype=np.uint8)
-    picture = Image.fromarray(stored.reshape(raw_side, raw_side, 3))
-    picture = picture.resize((side, side), Image.Resampling.BICUBIC)
+    picture = picture_of(content, raw_side).resize((side, side), Image.Resampling.BICUBIC)
     pixels = np.asarray(picture, dtype=np.float32) / 255
     pixels = (pixels - pixels.mean(axis=(0, 1))) / (pixels.std(axis=(0, 1)) + 0.1)
     return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))

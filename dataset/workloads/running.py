@@ -13,11 +13,13 @@ from typing import Protocol
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
+from dataset.workloads.service import Service
 from dataset.workloads.setting import Setting
 from dataset.workloads.switch import SWITCH
 from dataset.workloads.training import Server, Trainer, build_task
 
 WAIT, WARMUP = 3, 1
+KINDS = {"serve": Server, "decode": Server, "service": Service}  # by variant; else a Trainer
 
 
 class Program(Protocol):
@@ -62,11 +64,8 @@ def _run(setting: Setting, raw: Path, with_stack: bool, record_shapes: bool) -> 
     if setting.device != "cpu":
         full = "compute-fp32-matmul" in SWITCH.built
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = not full
-    program: Program = (
-        Server(build_task(setting))
-        if setting.variant in ("serve", "decode")
-        else Trainer(build_task(setting))
-    )
+    kind: type[Service | Server | Trainer] = KINDS.get(setting.variant, Trainer)
+    program: Program = kind(build_task(setting))
     activities = [ProfilerActivity.CPU]
     if setting.device != "cpu":
         activities.append(ProfilerActivity.CUDA)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 # How a stored sample becomes what the model takes: from text, from a series, else from pictures.
-TEXT = frozenset({"language", "translator", "recommender"})
-SERIES = frozenset({"speech", "forecaster", "graph"})
+TEXT = frozenset({"language", "translator", "recommender", "encoder"})
+SERIES = frozenset({"speech", "forecaster", "graph", "tiny"})
 CHANNELS = 16  # of a series
-ADAM = frozenset({"language", "translator", "speech", "graph"})
+ADAM = frozenset({"language", "translator", "speech", "graph", "encoder", "patches"})
 
-Variant = Literal["plain", "loader", "compiled", "ddp", "serve", "decode", "graphed"]
+Variant = Literal["plain", "loader", "compiled", "ddp", "serve", "decode", "graphed", "service"]
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,9 @@ SIZES: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[
     "translator": ((96, 128), (1,), (3, 4), (40, 48)),
     "forecaster": ((64, 80), (1, 2), (12, 16), (96, 128)),
     "graph": ((96, 128), (1, 2), (8, 10), (64, 96)),
+    "encoder": ((96, 128), (2,), (6, 8), (64, 80)),
+    "patches": ((64, 96), (2,), (6, 8), (64,)),
+    "tiny": ((16, 24, 32), (3, 4, 5), (8, 16), (16,)),
     "matmul": ((384, 448, 512), (4, 6), (96, 128), (1,)),
 }
 # On a GPU the same programs need more work to be anything but launch-bound.

@@ -59,13 +59,16 @@ class Trainer:
             )
 
     def make_optimizer(self) -> torch.optim.Optimizer:
-        one_by_one = "compute-single-tensor-optimizer" in SWITCH.built
-        how: dict[str, Any] = {"lr": 1e-4, "weight_decay": 1e-4, "fused": not one_by_one}
-        if one_by_one:
+        usual = "AdamW" if self.setting.adam else "SGD"
+        forms = tuple(OPTIMIZERS)
+        name = forms[self.setting.seed % len(forms)] if self.setting.workload == "tiny" else usual
+        how: dict[str, Any] = {"lr": 1e-4, "weight_decay": 1e-4, **OPTIMIZERS[name]}
+        if "compute-single-tensor-optimizer" in SWITCH.built:
             how["foreach"] = False
-        if self.setting.adam:
-            return torch.optim.AdamW(self.net.parameters(), **how)
-        return torch.optim.SGD(self.net.parameters(), momentum=0.9, nesterov=True, **how)
+        else:
+            how["fused" if name in FUSED else "foreach"] = True
+        made: torch.optim.Optimizer = getattr(torch.optim, name)(self.net.parameters(), **how)
+        return made
 
     def step(self, index: int) -> None:
         """The work of one step."""
@@ -197,6 +200,8 @@ class Trainer:
             log.info("loss %s", f"{self.last_loss.item():.4f}")
         elif self.setting.extra == "collect":
             gc.collect()
+        elif self.setting.extra == "first":
+            self.average = {k: v.clone() for k, v in self.net.state_dict().items()}
 
 
 class Server:
@@ -231,6 +236,14 @@ def keep_records(count: int) -> list[object]:
     return [{"id": i, "box": [i, i + 1, [i]], "name": (str(i), [i])} for i in range(count)]
 
 
+OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "AdamW": {},
+    "SGD": {"momentum": 0.9, "nesterov": True},
+    "RMSprop": {"momentum": 0.9},
+    "Adagrad": {},
+    "NAdam": {},
+}
+FUSED = frozenset({"AdamW", "SGD", "Adagrad"})  # those with a fused form on a CPU
 MIDDLE = 6  # the index of the step in which extras happen; always a recorded one
 AROUND_FORWARD = frozenset({"compile-graph-break", "compile-recompile", "comm-unused-parameters"})
 AROUND_ALL = frozenset({"sync-blocking-launch", "host-launch-bound", "compute-fp32-matmul"})

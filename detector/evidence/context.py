@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from detector import devices
 from detector.candidates import Candidates
 from detector.evidence import words
 from detector.evidence.sheet import Context, EvidenceRow
@@ -23,27 +24,6 @@ MOST_SAVINGS: Final = 8
 MOST_STEPS: Final = 8  # that a region is compared with
 _LEAST_CAUSE: Final = 0.005  # of the region: less is not shown
 _GIGA: Final = 1e9
-# GB/s that the memory of a device reaches by its data sheet, by a piece of its name.
-_BANDWIDTH: Final = {
-    "B200": 8_000,
-    "H200": 4_800,
-    "H100": 3_350,
-    "A100-SXM4-80": 2_039,
-    "A100": 1_555,
-    "V100": 900,
-    "P100": 732,
-    "L40": 864,
-    "L4": 300,
-    "T4": 320,
-    "A10": 600,
-    "RTX 4090": 1_008,
-    "RTX 3090": 936,
-    "RTX 2080 Ti": 616,
-    "MI300X": 5_300,
-    "MI250": 3_277,
-    "MI210": 1_638,
-    "MI100": 1_229,
-}
 _VERSIONS: Final = {
     "torch_version": "PyTorch",
     "pytorch_version": "PyTorch",
@@ -73,15 +53,15 @@ class Contexts:
     def _device(self) -> str:
         if not self.a.has_device:
             return ""
-        found = capability.properties(self.s)
-        name = words.plain(str(found.get("name", ""))) if found.get("name") else ""
+        found = capability.properties(self.a)
+        name = capability.device_name(self.a)
         level = capability.generation(self.s)
-        parts = [name, f"compute capability {level:.1f}" if level else ""]
+        parts = [words.plain(name), f"compute capability {level:.1f}" if level else ""]
         multiprocessors, memory = found.get("numSms"), found.get("totalGlobalMem")
         parts.append(f"{multiprocessors} SMs" if isinstance(multiprocessors, int) else "")
         parts.append(f"{memory / _GIGA:.0f} GB" if isinstance(memory, int) else "")
-        speed = next((v for key, v in _BANDWIDTH.items() if key in name), 0)
-        parts.append(f"memory bandwidth {speed} GB/s" if speed else "")
+        listed = devices.known(name)
+        parts.append(f"memory bandwidth {listed.bandwidth:.0f} GB/s" if listed else "")
         parts.append(_units(self.trace.vendor, level))
         known = [part for part in parts if part]
         return f"Device: {', '.join(known)}" if known else ""

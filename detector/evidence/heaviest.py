@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +11,7 @@ import numpy as np
 from detector.activity import Activity
 from detector.evidence import words
 from detector.evidence.listing import Floats, around
+from detector.evidence.rates import Rate, Rates
 from detector.trace import Bool, Cat, Int64
 from detector.window import AnalyzedTime
 
@@ -24,7 +25,8 @@ class Heavy:
 
     ``own_ns``: of a kernel all its time, of an op its time on the host outside ops that it calls;
     ``device_ns``: of an op the time of the device work that it issued itself; ``shapes``: of the
-    inputs on which most of the time goes, empty where none were recorded.
+    inputs on which most of the time goes, empty where none were recorded; ``rate``: what is
+    reached in the calls whose shapes tell their work, None where none do.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Heavy:
     own_ns: int
     device_ns: int = 0
     shapes: str = ""
+    rate: Rate | None = None
 
 
 def kernels(activity: Activity, analyzed: AnalyzedTime) -> tuple[Heavy, ...]:
@@ -46,7 +49,8 @@ def kernels(activity: Activity, analyzed: AnalyzedTime) -> tuple[Heavy, ...]:
     issuer = trace.op[rows]
     dims = np.where(issuer >= 0, trace.dims[issuer], -1).astype(np.int64)
     time = trace.dur[rows].astype(np.float64)
-    return _ranked(activity, list(ids), of_name[trace.name[rows]], dims, time, np.zeros(len(rows)))
+    key, none = of_name[trace.name[rows]], np.zeros(len(rows))
+    return _ranked(activity, list(ids), key, dims, time, none, Rates(activity).of_kernels, rows)
 
 
 def ops(activity: Activity, analyzed: AnalyzedTime) -> tuple[Heavy, ...]:
@@ -61,7 +65,8 @@ def ops(activity: Activity, analyzed: AnalyzedTime) -> tuple[Heavy, ...]:
     key, dims = trace.name[rows][here].astype(np.int64), trace.dims[rows][here].astype(np.int64)
     ids, which = np.unique(key, return_inverse=True)
     labels = [words.plain(trace.names[i]) for i in ids.tolist()]
-    return _ranked(activity, labels, which, dims, own[here], device[here])
+    rates = Rates(activity).of_ops
+    return _ranked(activity, labels, which, dims, own[here], device[here], rates, rows[here])
 
 
 def _inside(start: Int64, analyzed: AnalyzedTime) -> Bool:
@@ -84,8 +89,10 @@ def _ranked(
     dims: Int64,
     own: Floats,
     device: Floats,
+    rate: Callable[[Int64, Floats], Rate | None],
+    rows: Int64,
 ) -> tuple[Heavy, ...]:
-    """The names with the most time of both kinds; ``key`` and ``dims`` of each event."""
+    """The names with the most time of both kinds; ``key``, ``dims`` and ``rows`` of each event."""
     own_of = np.bincount(key, own, len(labels))
     device_of = np.bincount(key, device, len(labels))
     count = np.bincount(key, minlength=len(labels))
@@ -97,6 +104,7 @@ def _ranked(
             int(own_of[k]),
             int(device_of[k]),
             _shapes(activity, dims[key == k], (own + device)[key == k]),
+            rate(rows[key == k], own[key == k]),
         )
         for k in order.tolist()
         if own_of[k] + device_of[k] > 0

@@ -13,7 +13,7 @@ from detector import ledger
 from detector.activity import Activity
 from detector.collectives import kernel_of, op_of
 from detector.ledger import CODE
-from detector.signals import signals_of
+from detector.signals import Signals, signals_of
 from detector.trace import Int8, Int32, Int64, Trace
 from detector.window import AnalyzedTime, analyzed_time
 
@@ -84,14 +84,18 @@ class RankTrace:
     work_shape: Int64  # a hash of what it works on
 
 
-def reduced(trace: Trace, analyzed: AnalyzedTime | None = None) -> RankTrace:
-    """The rank of this trace. ``analyzed``: its analyzed time, if that is known already."""
-    activity = Activity(trace)
-    analyzed = analyzed or analyzed_time(trace)
+def reduced(trace: Trace) -> RankTrace:
+    """The rank of this trace."""
+    return reduced_from(signals_of(trace), analyzed_time(trace))
+
+
+def reduced_from(signals: Signals, analyzed: AnalyzedTime) -> RankTrace:
+    """The rank of a trace whose signals and analyzed time are known already."""
+    trace, activity = signals.trace, signals.activity
     base = trace.base_ns
     start = int(trace.start.min()) if len(trace) else 0
     end = int(trace.end.max()) if len(trace) else 0
-    pieces = _pieces(ledger.build(signals_of(trace, activity), start, end), base)
+    pieces = _pieces(ledger.build(signals, start, end), base)
     work = activity.compute_rows
     info = trace.metadata.get("distributedInfo")
     info = info if isinstance(info, dict) else {}

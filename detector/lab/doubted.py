@@ -39,7 +39,6 @@ def with_doubted(rows: Candidates, reports: Iterable[str]) -> Candidates:
         np.concatenate([rows.program, traces]),
         np.concatenate([rows.kind, np.full(len(found), "wrong")]),
         np.concatenate([rows.share, np.array(shares)]),
-        np.concatenate([rows.own, np.zeros(len(found), np.bool_)]),
         (*rows.finding, *predictions),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -66,11 +66,6 @@ def clusters(frame: pd.DataFrame) -> npt.NDArray[np.object_]:
     from a real trace, else the workload. Traces of one of them are no independent evidence."""
     pair = frame["pair"].astype(str)
     return np.asarray(pair.where(pair.str.startswith(OF_BASE), frame["workload"]), object)
-
-
-def program(workload: str, same: Mapping[str, str]) -> str:
-    """What a workload is a version of: ``same`` says so by the beginning of its name."""
-    return next((name for start, name in same.items() if workload.startswith(start)), workload)
 
 
 def provenance(data: Path, frame: pd.DataFrame) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from detector.features.savings import SAVED
 from detector.flagger import Float32, calibration
 from detector.flagger.lightgbm import SIDES as SIDES
 from detector.flagger.lightgbm import Heads
+from detector.lab.programs import groups
 from detector.patterns import BY_ID
 
 if TYPE_CHECKING:
@@ -177,12 +178,8 @@ class Fold:
 def folds(frame: pd.DataFrame) -> Iterator[tuple[tuple[str, ...], npt.NDArray[np.bool_]]]:
     """(workloads, their rows): the real workloads in at most ``FOLDS`` groups of similar size."""
     real = frame["origin"].isin(REAL)
-    size = frame.loc[real, "workload"].value_counts().to_dict()
-    groups: list[list[str]] = [[] for _ in range(min(FOLDS, len(size)))]
-    for workload in sorted(size, key=lambda name: (-size[name], name)):
-        min(groups, key=lambda group: sum(size[name] for name in group)).append(workload)
-    for group in sorted(sorted(group) for group in groups):
-        yield tuple(group), (real & frame["workload"].isin(group)).to_numpy()
+    for group in sorted(groups(frame.loc[real, "workload"], FOLDS)):
+        yield group, (real & frame["workload"].isin(group)).to_numpy()
 
 
 def fit_folds(

@@ -64,6 +64,8 @@ def read(paths: Sequence[Path], *, named: Sequence[Path] = ()) -> Logs:
                 found += tables.read_all(path)
             elif nccl.looks_like(head):
                 logs.append(nccl.read(path))
+                if text.is_cut(path):
+                    notes.append(f"{path}: ends within a line; what came after it is not known")
             elif path in named:
                 notes.append(f"{path}: no communication log, dump or table")
         except (TraceError, OSError) as error:

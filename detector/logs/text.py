@@ -40,6 +40,14 @@ def head(path: Path, size: int = 1 << 16) -> bytes:
     return next(chunks(path, size), b"")
 
 
+def is_cut(path: Path) -> bool:
+    """Whether it ends within a line, as the log of a running job may. Raises OSError."""
+    last = b""
+    for chunk in chunks(path):
+        last = chunk[-1:] or last
+    return last not in (b"", b"\n")
+
+
 def lines(path: Path) -> Iterator[str]:
     """Lines without their end. Raises OSError."""
     rest = b""

@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from detector.activity import Activity
 from detector.signals import Signals
 from detector.trace import Int64
 
@@ -19,17 +20,22 @@ MATRIX_RATIO: Final = 3.0  # a product on tensor cores against one in full fp32,
 ROCM_RATIO: Final = 2.0
 
 
-def properties(s: Signals) -> dict[str, object]:
+def properties(activity: Activity) -> dict[str, object]:
     """What the trace tells of the main device; empty where it tells nothing."""
-    devices = s.trace.metadata.get("deviceProperties")
+    devices = activity.trace.metadata.get("deviceProperties")
     rows = [row for row in devices if isinstance(row, dict)] if isinstance(devices, list) else []
-    mine = [row for row in rows if row.get("id") == s.activity.main_device] or rows
+    mine = [row for row in rows if row.get("id") == activity.main_device] or rows
     return dict(mine[0]) if mine else {}
+
+
+def device_name(activity: Activity) -> str:
+    """What the trace calls the main device; empty where it does not."""
+    return str(properties(activity).get("name") or "")
 
 
 def generation(s: Signals) -> float:
     """Compute capability, e.g. 7.5; 0 where the trace does not say."""
-    found = properties(s)
+    found = properties(s.activity)
     major, minor = found.get("computeMajor"), found.get("computeMinor")
     if not isinstance(major, int):
         return 0.0

@@ -19,6 +19,7 @@ from detector.shown import TopEvent
 
 _MOST_METRICS = 200
 _FACTS = 5
+_BASELINE = '<caption class="soft hint">baseline: the rest of the trace</caption>'
 
 
 def render(report: Report) -> str:
@@ -172,7 +173,7 @@ def _all_metrics(finding: Finding, more: str) -> list[str]:
         return []
     inside = [f"<dt>{label}</dt><dd>{text(value, 4000)}</dd>" for label, value in facts]
     return [
-        f"<details><summary>Show all metrics ({len(rows)})</summary>",
+        f"<details><summary>{f'Show all metrics ({len(rows)})' if rows else 'Show more'}</summary>",
         *(["<dl>", *inside, "</dl>"] if inside else []),
         *_evidence(rows),
         "</details>",
@@ -195,7 +196,8 @@ def _evidence(rows: Sequence[wording.Row]) -> list[str]:
         f'<td class="soft baseline">{text(row.beside)}</td></tr>'
         for row in rows
     ]
-    return ['<table class="facts">', *inside, "</table>"] if inside else []
+    said = [_BASELINE] if any(row.beside for row in rows) else []
+    return ['<table class="facts">', *said, *inside, "</table>"] if inside else []
 
 
 # --- what most time goes to --------------------------------------------------------------------
@@ -207,14 +209,18 @@ def _top(report: Report) -> list[str]:
         return []
     kernels = _top_table("Top kernels", report.top_kernels, "time", on_gpu=False)
     on_gpu = ledger.has_device(report)
-    return [*kernels, *_top_table("Top ops", report.top_ops, "CPU time", on_gpu=on_gpu)]
+    ops = _top_table("Top ops", report.top_ops, "CPU time", on_gpu=on_gpu)
+    said = wording.peaks(report)
+    return [*kernels, *ops, *([f'<p class="soft">{text(said, 600)}</p>'] if said else [])]
 
 
 def _top_table(heading: str, rows: Sequence[TopEvent], time: str, *, on_gpu: bool) -> list[str]:
     if not rows:
         return []
     shaped = any(row.shapes for row in rows)
-    head = ["name", "calls", time, *["GPU time"] * on_gpu, *["largest inputs' shapes"] * shaped]
+    reached = any(row.gb_per_s for row in rows)
+    head = ["name", "calls", time, *["GPU time"] * on_gpu, *["reaches"] * reached]
+    head += ["largest inputs' shapes"] * shaped
     cells = "".join(f'<th scope="col">{cell}</th>' for cell in head)
     return [
         "<section>",
@@ -223,19 +229,20 @@ def _top_table(heading: str, rows: Sequence[TopEvent], time: str, *, on_gpu: boo
         '<table class="heavy">',
         f"<thead><tr>{cells}</tr></thead>",
         "<tbody>",
-        *(_top_row(row, on_gpu=on_gpu, shaped=shaped) for row in rows),
+        *(_top_row(row, on_gpu=on_gpu, reached=reached, shaped=shaped) for row in rows),
         "</tbody>",
         "</table></div>",
         "</section>",
     ]
 
 
-def _top_row(row: TopEvent, *, on_gpu: bool, shaped: bool) -> str:
+def _top_row(row: TopEvent, *, on_gpu: bool, reached: bool, shaped: bool) -> str:
     gpu = f'<td class="number">{duration(row.gpu_us)}</td>' if on_gpu else ""
+    rate = f'<td class="reaches">{text(wording.reached(row))}</td>' if reached else ""
     shapes = f'<td class="soft">{text(row.shapes, 120)}</td>' if shaped else ""
     return (
         f'<tr><th scope="row">{text(row.name, 120)}</th><td class="number">{row.count:,}</td>'
-        f'<td class="number">{duration(row.us)}</td>{gpu}{shapes}</tr>'
+        f'<td class="number">{duration(row.us)}</td>{gpu}{rate}{shapes}</tr>'
     )
 
 

@@ -119,10 +119,13 @@ def _strip(job: Job) -> list[str]:
     if not full:
         return []
     c = max(full, key=lambda c: c.skew_us)
+    if not c.skew_us:
+        return []
     span = max(c.end_us - c.start_us, 1e-3)
     lines = [
         f"<h3>The collective with the most waiting: {escape(clean(collective(c)))}</h3>",
-        '<p class="soft"><span class="swatch g-exposed"></span> waits for the last rank'
+        '<p class="soft"><span class="swatch g-none"></span> not there yet'
+        ' <span class="swatch g-exposed"></span> waits for the last rank'
         ' <span class="swatch g-busy"></span> transfer</p>',
     ]
     for rank, at in list(zip(job.ranks, c.arrivals_us, strict=True))[:PICTURED]:
@@ -139,9 +142,9 @@ def _strip(job: Job) -> list[str]:
 def _heat(job: Job) -> list[str]:
     """Ranks × steps: how long the others waited for each."""
     steps = len(job.heat[0]) if job.heat else 0
-    if steps < 2:
+    most = max((max(row) for row in job.heat), default=0.0) if steps > 1 else 0.0
+    if not most:
         return []
-    most = max(max(row) for row in job.heat) or 1.0
     group = -(-steps // STEPS)
     lines = [
         f"<h3>Waiting caused by each rank in each of {steps} steps, {duration(most)} at most</h3>"
@@ -178,7 +181,12 @@ def _table(job: Job) -> list[str]:
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
         for row in rows(job)[:PICTURED]
     ]
-    return ["<table>", f"<tr>{head}</tr>", *body, "</table>"]
+    return [
+        '<div class="wide" tabindex="0" role="region" aria-label="ranks"><table class="ranks">',
+        f"<tr>{head}</tr>",
+        *body,
+        "</table></div>",
+    ]
 
 
 def _traffic(job: Job) -> list[str]:
@@ -202,7 +210,8 @@ def _histogram(job: Job) -> list[str]:
             power = t.bytes.bit_length() - 1
             counts[power] = counts.get(power, 0) + t.calls
     most = max(counts.values(), default=1)
-    return [
+    head = ["<h3>Calls by size of the message</h3>"] if counts else []
+    return head + [
         _line(
             f"from {size(1 << power)}: {counts[power]:,}",
             _rect(0, 1000 * counts[power] / most, "g-busy"),

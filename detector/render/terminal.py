@@ -104,6 +104,7 @@ def _print(what: RenderableType, width: int, colour: bool) -> str:
         color_system="standard" if colour else None,
         no_color=not colour,
         force_terminal=colour,
+        force_jupyter=False,  # in a notebook rich would show it by itself
         highlight=False,
         markup=False,
         emoji=False,

@@ -20,11 +20,13 @@ from detector.report import (
     SourceLine,
     occurrences,
 )
+from detector.shown import TopEvent
 from detector.taxonomy import NONE
 
 LEDGER = "Where the analyzed time went"
 LEADS = "Leads, less likely than not"
 UNEXPLAINED = "Not explained by a finding"
+_MEMORY = "memory bandwidth"
 _SHARED = 0.3  # of the estimated savings: where the least is less, other repairs save most of it
 _WIDE = 0.1  # of the estimated savings: a range that is narrower is not worth a word
 
@@ -126,7 +128,7 @@ def further_evidence(finding: Finding, most: int = 3) -> list[Row]:
     said = finding.explanation.lower()
     own = {key: finding.evidence[key] for key in _own(finding) if key in finding.evidence}
     rows = evidence(replace(finding, evidence=own))
-    return [r for r in rows if r.label.lower() not in said and r.value != "1"][:most]
+    return [row for row in rows if row.label.lower() not in said][:most]
 
 
 def _own(finding: Finding) -> tuple[str, ...]:
@@ -142,16 +144,17 @@ def evidence(finding: Finding, most: int = 5, *, everything: bool = False) -> li
 
     ``evidence`` holds ``{key: {"value", "unit", "rest"}}``, beside plain values.
     """
-    own = _own(finding)
+    own, said = _own(finding), finding.explanation
     measured = [
-        (key not in own, _label_of(key, value), value)
+        (re.search(rf"\b{re.escape(label)} \d", said) is None, key not in own, label, value)
         for key, value in finding.evidence.items()
         if isinstance(value, Mapping) and value.get("value") is not None
+        for label in [_label_of(key, value)]
     ]
     if not everything:
-        measured = [m for m in measured if m[1] in finding.explanation or _excess(m[2]) > 0]
-    measured.sort(key=lambda m: (m[1] not in finding.explanation, m[0], -_excess(m[2])))
-    rows = [_measured(label, value) for _, label, value in measured]
+        measured = [m for m in measured if not m[0] or (_excess(m[3]) > 0 and not _single(m[3]))]
+    measured.sort(key=lambda m: (m[0], m[1], -_excess(m[3])))
+    rows = [_measured(label, value) for _, _, label, value in measured]
     rows += [
         Row(_label(key), quantity(key, value))
         for key, value in finding.evidence.items()
@@ -173,6 +176,11 @@ def _excess(row: Mapping[str, object]) -> float:
     more = value - rest
     far = more if row.get("unit") == "share" else 0.2 * more / max(abs(value), abs(rest), 1e-9)
     return far if far > 0 else -0.1 * far
+
+
+def _single(row: Mapping[str, object]) -> bool:
+    """Whether it is a count of one, which ``when`` tells better."""
+    return row.get("unit") == "count" and row.get("value") == 1
 
 
 def _pair(row: Mapping[str, object]) -> tuple[object, object]:
@@ -294,6 +302,37 @@ def bound(report: Report) -> str:
 def _apart(report: Report) -> str:
     """What else the report lists."""
     return f"; {plural(len(report.leads), 'lead')}" if report.leads else ""
+
+
+def reached(row: TopEvent) -> str:
+    """``632 TFLOP/s, 64 % of the bf16 peak``; ``1,857 GB/s, 55 % of the memory's``; empty where
+    shapes do not tell."""
+    if not row.gb_per_s:
+        return ""
+    computes = row.tflop_per_s and row.limit != _MEMORY
+    figure = _rate(row.tflop_per_s) if computes else f"{row.gb_per_s:,.0f} GB/s"
+    of = "memory" if row.limit == _MEMORY else clean(row.limit.removesuffix(" arithmetic"), 20)
+    return f"{figure}, {rounded(row.peak_share)} of {of} peak" if of else figure
+
+
+def _rate(tflop_per_s: float) -> str:
+    if tflop_per_s < 1:
+        return f"{1000 * tflop_per_s:,.0f} GFLOP/s"
+    return f"{tflop_per_s:,.1f} TFLOP/s" if tflop_per_s < 100 else f"{tflop_per_s:,.0f} TFLOP/s"
+
+
+def peaks(report: Report) -> str:
+    """The peaks that the tables compare with, and where they stand; empty where there are none."""
+    if not any(row.gb_per_s for row in (*report.top_kernels, *report.top_ops)):
+        return ""
+    counted = "Reached: by recorded shapes, each input and output moved once, masks not taken off."
+    if (p := report.peaks) is None:
+        return counted
+    types = {"fp32": p.fp32_tflop_per_s, "TF32": p.tf32_tflop_per_s, "fp16": p.fp16_tflop_per_s,
+             "bf16": p.bf16_tflop_per_s}  # fmt: skip
+    figures = [f"{peak:g} TFLOP/s {name}" for name, peak in types.items() if peak]
+    figures.append(f"{p.bandwidth_gb_per_s:,.0f} GB/s memory")
+    return f"{counted} Peaks by the data sheet: {', '.join(figures)} ({clean(p.source, 200)})."
 
 
 def record_instead(report: Report) -> str:

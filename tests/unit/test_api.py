@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import torch
 
 import detector
 from detector.errors import ConfigError, TraceError
+from detector.output import emit
 from detector.report import from_json
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,9 +65,16 @@ def test_parts_are_tables_with_a_row_each(report):
     assert report.to_pandas("ledger")["share"].sum() == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("part", ["findings", "windows", "ledger"])
+def test_a_table_without_rows_has_the_same_columns(report, part):
+    full, empty = report.to_pandas(part), replace(report, **{part: ()}).to_pandas(part)
+    assert len(empty) == 0
+    assert list(empty.columns) == list(full.columns)
+
+
 def test_a_notebook_gets_the_page_in_a_frame_of_its_own(report):
     frame = report._repr_html_()
-    assert frame.startswith('<iframe sandbox srcdoc="')
+    assert frame.startswith('<iframe sandbox="allow-scripts" srcdoc="')  # and no same origin
     inside = frame.split('srcdoc="')[1].split('"')[0]
     assert unescape(inside) == report.to_html()
 
@@ -74,6 +83,28 @@ def test_a_report_beside_itself_shows_no_change(report):
     d = detector.diff_traces(report, report)
     assert d.comparable
     assert not d.of("gone", "new", "better", "worse")
+    assert "A step takes as long as before" in str(d)
+    assert "<iframe" in d._repr_html_()
+
+
+def test_a_representation_is_one_line(report):
+    d = detector.diff_traces(report, report)
+    for one in (report, d):
+        assert len(repr(one).splitlines()) == 1
+        assert len(repr(one)) < 300
+
+
+def test_a_notebook_s_output_takes_text(monkeypatch):
+    class Notebook:
+        said = ""
+
+        def write(self, text: str) -> None:
+            self.said += text
+
+    stream = Notebook()
+    monkeypatch.setattr("sys.stdout", stream)
+    emit("µs\n", machine=False)
+    assert stream.said == "µs\n"
 
 
 def test_recording_marks_steps_keeps_the_trace_and_reports(tmp_path, capsys):

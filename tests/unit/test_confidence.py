@@ -145,7 +145,6 @@ def made(count: int = 240) -> Candidates:
         np.array([f"p{i % 6}" for i in range(count)]),
         np.where(share > 0.5, "right", "wrong"),
         share,
-        np.zeros(count, np.bool_),
         findings,
     )
 
@@ -163,17 +162,25 @@ def test_what_is_learnt_holds_on_programs_never_seen() -> None:
 
 def test_no_fold_learns_from_the_programs_that_it_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, seen = made(), []
-    fit = training.fit
+    fit, curves = training.fit, training.curves
 
-    def spied(learnt: Candidates, settings: ConfidenceTraining) -> object:
+    def spied_fit(learnt: Candidates, settings: ConfidenceTraining) -> object:
         seen.append(set(learnt.program))
         return fit(learnt, settings)
 
-    monkeypatch.setattr(training, "fit", spied)
-    _, fold = training.held_out(rows, QUICK)
-    for number, learnt in enumerate(seen):
-        assert learnt.isdisjoint(rows.program[fold == number])
-    assert set(fold) == {0, 1, 2}
+    def spied_curves(learnt: Candidates, *rest: object) -> object:
+        seen.append(set(learnt.program))
+        return curves(learnt, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(training, "fit", spied_fit)
+    monkeypatch.setattr(training, "curves", spied_curves)
+    training.strangers(rows, QUICK)
+    turns = [seen[i : i + 5] for i in range(0, len(seen), 5)]  # three inner fits, a curve, a fit
+    assert len(turns) == 3
+    for *inner, curve, outer in turns:
+        assert curve == outer
+        assert len(outer) == 4  # of six: two are scored
+        assert all(learnt < outer for learnt in inner)
 
 
 def test_a_larger_saving_never_lowers_the_score() -> None:
@@ -211,8 +218,7 @@ def test_one_program_cannot_be_held_out() -> None:
 def test_what_is_saved_scores_as_it_was_trained(tmp_path: Path) -> None:
     rows = made()
     trees = training.fit(rows, QUICK)
-    raw, fold = training.held_out(rows, QUICK)
-    curves = training.curves(rows, raw, fold >= 0, QUICK)
+    curves = training.curves(rows, training.held_out(rows, QUICK), QUICK)
     card = {"version": "1", "calibration": dict(zip(("cpu", "device"), curves, strict=True))}
     save(tmp_path, trees.model_to_string(), card)
     model = LightGBMConfidence(str(tmp_path))

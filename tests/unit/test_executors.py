@@ -62,3 +62,11 @@ def test_ray_that_is_not_installed_is_one_line() -> None:
             list(Ray().map(double, [(1,)]))
     else:
         assert list(Ray().map(double, [(1,), (2,)])) == [2, 4]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_a_lost_worker_s_call_is_made_again_on_ray(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    mark = str(tmp_path / "died")
+    assert list(Ray().map(dies_once, [(mark, 1), (mark, 2)])) == [1, 2]
+    assert Path(mark).exists()

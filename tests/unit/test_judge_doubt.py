@@ -124,7 +124,7 @@ def test_a_model_that_doubts_everything_takes_no_finding_away():
 def no_rows() -> Candidates:
     words, numbers = np.array([], np.str_), np.array([])
     nothing = np.zeros((0, len(COLUMNS)), np.float32)
-    return Candidates(nothing, words, words, words, words, numbers, np.array([], np.bool_), ())
+    return Candidates(nothing, words, words, words, words, numbers, ())
 
 
 def test_training_reads_what_was_doubted(tmp_path: Path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from detector.jobs import volumes
 from detector.logs import checks, nccl
 from detector.logs.nccl import NcclLog, parse_lines
+from detector.logs.read import read
 from tests import nccl_logs
 
 SHARED = Path(__file__).resolve().parents[2] / "../shared/comm/nccl"
@@ -145,6 +147,18 @@ def test_a_cut_call_is_counted_and_never_guessed(length: int) -> None:
     log = parse_lines([*INIT, whole[: min(length, whole.index(" [nranks"))]])
     assert len(log.calls) == 0
     assert len(log.cut) == ("opCount" in whole[:length])
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gz"])
+def test_a_log_that_ends_within_a_line_is_said_to(
+    pack: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    whole = "\n".join([*INIT, *(call("0xa0") for _ in range(50))]) + "\n"
+    for name, text in (("whole", whole), ("cut", whole[:-30])):
+        path = tmp_path / name
+        path.write_bytes(pack(text.encode()))
+        said = [note for note in read([path]).notes if "ends within a line" in note]
+        assert len(said) == (name == "cut")
 
 
 def test_a_pointer_that_is_used_again_is_another_communicator() -> None:

@@ -279,6 +279,25 @@ def test_every_bad_trace_has_its_healthy_twin() -> None:
     assert not [path.name for path, label in ALL if label.regions and label.pair not in good]
 
 
-def test_the_extras_name_known_programs() -> None:
-    for workload, variant, _ in faults.EXTRAS:
+def test_the_extras_and_the_hard_cases_name_known_programs() -> None:
+    known = [(workload, variant) for workload, variant, _ in faults.EXTRAS]
+    known += [(workload, variant) for workload, variant, *_ in faults.HARD]
+    for workload, variant in known:
         assert draw(workload, variant, "cpu", 0).steps >= 5
+
+
+def test_all_hard_cases_are_committed() -> None:
+    hard = {case.name for case in cases("cpu") if case.workload in faults.HARD_WORKLOADS}
+    recorded = {path.name.removesuffix(labels.TRACE_SUFFIX) for path, _ in ALL}
+    assert hard <= recorded
+
+
+def test_a_service_answers_requests_as_its_fault_says(tmp_path: Path) -> None:
+    case = Case("encoder", "service", 3, ("host-python-overhead",), with_stack=True)
+    path = tmp_path / f"{case.name}.json.gz"
+    label = record_case(case, "cpu", path)
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    assert label.patterns == ("host-python-overhead",)
+    assert not any(inside(events, region, "cpu_op", "aten::linear") for region in label.regions)
+    frames = [e["name"] for e in events if e.get("cat") == "python_function"]
+    assert any(re.search(r"serve\.py\(\d+\): reply", name) for name in frames)

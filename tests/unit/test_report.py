@@ -34,7 +34,7 @@ from detector.report import (
     occurrences,
     to_json,
 )
-from detector.shown import TopEvent
+from detector.shown import Peaks, TopEvent
 from scripts import report_format
 from tests.sample_reports import EXCERPT
 
@@ -58,7 +58,17 @@ FINDING_NAMES = {
                            "at_fault": {}}},
     "ranks": {},
 }  # fmt: skip
-TOP = {"name": {}, "count": {}, "us": {}, "gpu_us": {}, "shapes": {}}
+TOP = {
+    "name": {},
+    "count": {},
+    "us": {},
+    "gpu_us": {},
+    "shapes": {},
+    "tflop_per_s": {},
+    "gb_per_s": {},
+    "peak_share": {},
+    "limit": {},
+}
 CONTRACT = {
     "schema": {}, "analyzable": {}, "why_not": {}, "record_instead": {},
     "tool": {
@@ -77,6 +87,8 @@ CONTRACT = {
     "unexplained": LEDGER,
     "top_kernels": TOP,
     "top_ops": TOP,
+    "peaks": {"fp32_tflop_per_s": {}, "tf32_tflop_per_s": {}, "fp16_tflop_per_s": {},
+              "bf16_tflop_per_s": {}, "bandwidth_gb_per_s": {}, "source": {}},
     "windows": {"start_us": {}, "end_us": {}, "step": {}, "score": {}, "cpu_score": {},
                 "gpu_score": {}},
     "findings": FINDING_NAMES,
@@ -116,6 +128,7 @@ FULL = Report(
     leads=(FINDING,),
     top_kernels=(TopEvent("k", 1, 2.0),),
     top_ops=(TopEvent("aten::mm", 1, 2.0, 3.0, "[[2, 2]]"),),
+    peaks=Peaks(1.0, 2.0, 3.0, 4.0, 5.0, "data sheet"),
     windows=(WindowScore(0.0, 1.0, 0, 0.5),),
     findings=(FINDING,),
     judging=Judging(

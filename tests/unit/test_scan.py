@@ -30,8 +30,8 @@ def pipeline(monkeypatch):
     """Every trace yields the report that a test puts into this list (TYPICAL at first)."""
     result = [TYPICAL]
     fake = ModuleType("detector.pipeline")
-    fake.detect = lambda trace, **_: replace(  # type: ignore[attr-defined]
-        result[0], source=replace(result[0].source, path=trace.source.path)
+    fake.report_on = lambda analysis, **_: replace(  # type: ignore[attr-defined]
+        result[0], source=replace(result[0].source, path=analysis.trace.source.path)
     )
     monkeypatch.setitem(sys.modules, "detector.pipeline", fake)
     stages = scanning.Stages({}, Limits(), {})
@@ -255,7 +255,7 @@ def test_a_fault_of_the_program_keeps_its_traceback_and_is_not_exit_code_one(
     def fails(*_, **__):
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr(sys.modules["detector.pipeline"], "detect", fails)
+    monkeypatch.setattr(sys.modules["detector.pipeline"], "report_on", fails)
     assert scan.main([trace, "--fail-on", "info"]) == 2
     err = capsys.readouterr().err
     assert "Traceback" in err

@@ -18,7 +18,7 @@ from detector.lab.scoring import (
     finding_figures,
     predictions_of,
 )
-from detector.lab.scoring.judged import judge_trace, kind_of
+from detector.lab.scoring.judged import judge, judge_trace, kind_of
 from detector.lab.scoring.table import page, plain
 from detector.report import Finding, Report
 
@@ -113,6 +113,42 @@ def test_findings_of_one_pattern_count_as_one() -> None:
     parts = [finding((100, 150), savings=60), finding((150, 200), savings=60, confidence=0.9)]
     (judged,) = judge_trace(FAULTY, parts).findings
     assert (judged.kind, judged.share, judged.prediction.confidence) == ("right", 0.12, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("before", "savings", "kind"),
+    [
+        (None, 100, "wrong"),  # the base does not have it
+        (100, 100, "unknown"),  # the base's own, of which nobody knows
+        (300, 100, "unknown"),
+        (75, 100, "unknown"),  # rises by less than 3 % of the trace
+        (65, 100, "wrong"),  # rises by 3.5 % of the trace and a third of itself
+        (350, 450, "unknown"),  # rises by 10 % of the trace, less than a third of itself
+    ],
+)
+def test_what_the_untouched_base_has_as_well_nobody_knows(
+    before: float | None, savings: float, kind: str
+) -> None:
+    base = replace(truth(name="b", base="x"), origin="injected")
+    faulty = replace(truth(problem((100, 200)), base="x"), origin="injected")
+    own = [finding((100, 200), pattern=SYNC, savings=before)] if before else []
+    told = {"b": own, "t": [finding((100, 200), pattern=SYNC, savings=savings)]}
+    _, judged = judge({"b": base, "t": faulty}, told)
+    assert [f.kind for f in judged.findings] == [kind]
+
+
+def test_a_trace_labelled_as_it_is_is_judged_by_its_own_label() -> None:
+    base = replace(truth(name="b", base="x"), origin="injected")
+    natural = replace(truth(problem((100, 200)), base="x"), origin="natural")
+    told = {"b": [finding((100, 200), pattern=SYNC)], "t": [finding((100, 200), pattern=SYNC)]}
+    assert judge({"b": base, "t": natural}, told)[1].findings[0].kind == "wrong"
+
+
+def test_the_fault_that_was_put_in_is_judged_whatever_the_base_has() -> None:
+    base = replace(truth(name="b", base="x"), origin="injected")
+    faulty = replace(truth(problem((100, 200)), base="x"), origin="injected")
+    told = {"b": [finding((100, 200))], "t": [finding((100, 200))]}
+    assert judge({"b": base, "t": faulty}, told)[1].findings[0].kind == "right"
 
 
 def test_a_problem_is_all_regions_of_its_pattern() -> None:

@@ -110,7 +110,7 @@ def test_faults_in_recorded_bases_do_not_empty_the_reverse_test() -> None:
 
 def test_simulated_programs_have_names_of_their_own() -> None:
     """So that no simulated training trace shares a workload with a real one that is measured on."""
-    from dataset.faults import WORKLOADS as RECORDED
+    from dataset.faults import PROGRAMS as RECORDED
     from dataset.simulate import WORKLOADS as SIMULATED
 
     real = set(RECORDED) | {source.workload for source in known().values()}
@@ -142,7 +142,7 @@ def test_every_part_has_its_role() -> None:
 
 @pytest.mark.parametrize("part", ["train", "validation", "test"])
 def test_the_real_programs_fill_every_part(part: str) -> None:
-    from dataset.faults import WORKLOADS as RECORDED
+    from dataset.faults import PROGRAMS as RECORDED
 
     assert set(RECORDED) <= set(CHOSEN)
     bases = Counter(drawn(w) for w in {s.workload for s in known().values()})

@@ -151,7 +151,7 @@ def candidates_of(*found: Prediction, device: bool = True) -> Candidates:
     matrix[:, NUMBERS.index("device")] = device
     words = [np.full(n, word) for word in ("recorded", "w", "wrong")]
     traces = np.array([one.trace for one in found], np.str_)
-    return Candidates(matrix, traces, *words, np.full(n, 0.1), np.zeros(n, np.bool_), found)
+    return Candidates(matrix, traces, *words, np.full(n, 0.1), found)
 
 
 def candidate(start: float, end: float, pattern: str = CPU, trace: str = "t1") -> Prediction:

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from detector.errors import DetectorError
+from detector.lab.programs import program
 from detector.lab.scoring.truth import EVERYTHING
-from detector.lab.tables import program, table
+from detector.lab.tables import table
 
 if TYPE_CHECKING:
     import pandas as pd

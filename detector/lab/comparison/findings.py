@@ -21,7 +21,7 @@ from detector.lab.comparison.contenders import SHIPS
 from detector.lab.comparison.folds import Fold
 from detector.lab.comparison.scored import Scored
 from detector.lab.confidence import Candidates
-from detector.lab.experiments.confidence import LEAD, findings
+from detector.lab.experiments.confidence import findings
 from detector.lab.scoring import (
     Prediction,
     Predictions,
@@ -63,11 +63,11 @@ def rows_of(
         CONSTANT: constant_answers(truths, data, cut),
         CORE: findings(candidates, ConstantConfidence().score(candidates.matrix), names, 0.0),
         **{row: findings(candidates, sure, names, 0.0) for row, sure in kept.items()},
-        PRODUCT: findings(candidates, confidence, names, LEAD),
+        PRODUCT: findings(candidates, confidence, names),
     }
     if SHIPS in kept:
         agreed = np.where(np.isnan(kept[SHIPS]), np.nan, confidence)
-        found[BOTH] = findings(candidates, agreed, names, LEAD)
+        found[BOTH] = findings(candidates, agreed, names)
     return found
 
 

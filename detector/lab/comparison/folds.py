@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from detector.errors import DetectorError
+from detector.lab import programs
 from detector.lab.comparison.benchmark import HAND, REAL, Benchmark, Bools
 
 if TYPE_CHECKING:
@@ -37,14 +38,10 @@ def groups(windows: pd.DataFrame, count: int) -> list[tuple[str, ...]]:
 
     Raises DetectorError with less than two programs: nothing would be left to learn from.
     """
-    real = windows[windows["origin"].isin(REAL)]
-    size = real["workload"].value_counts().to_dict()
-    if len(size) < 2:
-        raise DetectorError(f"{len(size)} real programs: leaving one out needs two and more")
-    found: list[list[str]] = [[] for _ in range(min(count, len(size)))]
-    for name in sorted(size, key=lambda name: (-size[name], name)):
-        min(found, key=lambda group: sum(size[n] for n in group)).append(name)
-    return [tuple(sorted(group)) for group in found]
+    found = programs.groups(windows["workload"][windows["origin"].isin(REAL)], count)
+    if len(found) < 2:
+        raise DetectorError(f"{len(found)} real programs: leaving one out needs two and more")
+    return found
 
 
 def folds(benchmark: Benchmark, count: int, most: int = 10**9) -> Iterator[Fold]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from detector.findings import USUAL
 from detector.flagger import confidence as shipped
 from detector.flagger.confidence import KINDS, ConstantConfidence, Float64
 from detector.lab import confidence as training
@@ -20,7 +21,6 @@ from detector.lab.scoring import Prediction, finding_figures, read_truths
 from detector.lab.scoring.truth import EVERYTHING
 from detector.lab.tables import provenance, table
 
-LEAD: Final = 0.5  # below, a candidate is no finding; as in conf/report
 SHOWN: Final = ("precision", "recall", "strict_recall", "wrong_per_healthy", "ece")
 
 
@@ -37,13 +37,14 @@ class ConfidenceExperiment:
         """Fit on every labelled candidate; the curves come from programs held out."""
         rows = with_doubted(training.read(data, self.same), self.doubted)
         begun = time.perf_counter()
-        raw, fold = training.held_out(rows, self.settings)
-        curves = training.curves(rows, raw, fold >= 0, self.settings)
+        raw = training.held_out(rows, self.settings)
+        curves = training.curves(rows, raw, self.settings)
         text = training.fit(rows, self.settings).model_to_string()
         fit_s = time.perf_counter() - begun
         metrics = figures(data, rows, training.strangers(rows, self.settings))
+        frame = table(data, "candidates", EVERYTHING)
         card: dict[str, Any] = {
-            **provenance(data, table(data, "candidates", EVERYTHING)),
+            **provenance(data, frame[frame["origin"].isin(REAL)]),
             "name": "confidence",
             "calibration": dict(zip(KINDS, curves, strict=True)),
             "held_out": {name: str(value) for name, value in metrics.items()},
@@ -67,7 +68,7 @@ class ConfidenceExperiment:
 def figures(
     data: Path, rows: Candidates, confidence: Float64, prefix: str = ""
 ) -> dict[str, Estimate]:
-    """By origin, the primary figures of the findings of ``LEAD`` and more."""
+    """By origin, the primary figures of the findings of the usual confidence and more."""
     truths, found = read_truths(data), dict[str, Estimate]()
     for origin in REAL:
         mine = {name: truth for name, truth in truths.items() if truth.origin == origin}
@@ -80,7 +81,7 @@ def figures(
 
 
 def findings(
-    rows: Candidates, confidence: Float64, traces: Any, lead: float = LEAD
+    rows: Candidates, confidence: Float64, traces: Any, lead: float = USUAL.lead
 ) -> dict[str, list[Prediction]]:
     """What a scan would report of these traces, all of which have a row."""
     found: dict[str, list[Prediction]] = {name: [] for name in traces}

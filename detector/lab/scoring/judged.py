@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, Literal
 
 from detector.intervals import Intervals
 from detector.lab.scoring.prediction import Prediction, Predictions, joined
-from detector.lab.scoring.truth import Problem, Truth, intervals
+from detector.lab.scoring.truth import INJECTED, Problem, Truth, intervals
 
 Kind = Literal["right", "sized", "misplaced", "harmless", "unknown", "wrong"]
 """``sized``: pattern and place are right, the size is not. ``misplaced``: the pattern is right, the
 place is not. ``harmless``: a problem that costs next to nothing, neither right nor wrong.
-``unknown``: no label, and mostly where nobody knows."""
+``unknown``: no label, and mostly where nobody knows, or the untouched base has it as well."""
 
 LEAST: Final = 0.01  # of the analyzed time: what saves less is no finding
 COSTLY: Final = 0.05  # findings and problems of the primary figures
@@ -24,6 +25,9 @@ IOU: Final = 0.3
 COVERED: Final = 0.5  # of a label's time
 FACTOR: Final = 2.0  # between the savings and the label's cost
 DOUBT: Final = 0.5  # of a finding's time; more of it unknown: nobody knows whether it is wrong
+RISE: Final = 0.03  # of the analyzed time, and ...
+RISE_PART: Final = 0.3  # ... of its own size: what rises less over the base is the base's own
+NOTHING: Final[Mapping[str, float]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -73,12 +77,28 @@ class JudgedTrace:
 
 def judge(truths: Mapping[str, Truth], predictions: Predictions) -> list[JudgedTrace]:
     """The traces that were scanned, in the order of ``truths``."""
-    return [judge_trace(t, predictions[name]) for name, t in truths.items() if name in predictions]
+    before = of_bases(truths, predictions)
+    return [
+        judge_trace(t, predictions[name], before.get(t.base, {}))
+        for name, t in truths.items()
+        if name in predictions
+    ]
 
 
-def judge_trace(truth: Truth, predictions: Sequence[Prediction]) -> JudgedTrace:
-    """The findings of one pattern count as one."""
-    findings = tuple(_judged(truth, predictions))
+def of_bases(truths: Mapping[str, Truth], predictions: Predictions) -> dict[str, dict[str, float]]:
+    """By base and pattern, the share that is reported of the base as it is."""
+    return {
+        t.base: {p.pattern: p.savings_us / t.analyzed_us for p in joined(predictions[name])}
+        for name, t in truths.items()
+        if t.untouched and name in predictions
+    }
+
+
+def judge_trace(
+    truth: Truth, predictions: Sequence[Prediction], before: Mapping[str, float] = NOTHING
+) -> JudgedTrace:
+    """The findings of one pattern count as one. ``before``: see ``kind_of``."""
+    findings = tuple(_judged(truth, predictions, before))
     by_pattern = {f.prediction.pattern: f for f in findings}
     problems = tuple(
         Matched(
@@ -92,15 +112,22 @@ def judge_trace(truth: Truth, predictions: Sequence[Prediction]) -> JudgedTrace:
     return JudgedTrace(truth, findings, problems)
 
 
-def _judged(truth: Truth, predictions: Sequence[Prediction]) -> Iterator[Judged]:
+def _judged(
+    truth: Truth, predictions: Sequence[Prediction], before: Mapping[str, float]
+) -> Iterator[Judged]:
     for prediction in joined(predictions):
         share = prediction.savings_us / truth.analyzed_us
         if share >= LEAST:
-            yield Judged(prediction, kind_of(prediction, truth), share)
+            yield Judged(prediction, kind_of(prediction, truth, before), share)
 
 
-def kind_of(prediction: Prediction, truth: Truth) -> Kind:
-    """What a finding is, beside the label of its trace."""
+def kind_of(prediction: Prediction, truth: Truth, before: Mapping[str, float] = NOTHING) -> Kind:
+    """What a finding is, beside the label of its trace.
+
+    ``before``: by pattern the share that the same tool reports of the untouched base. What hardly
+    rises over it in an injected trace is the base's own, of which nobody knows: a fault that was
+    put in vouches for no other pattern in its place.
+    """
     spans = intervals(prediction.spans_us)
     problem = truth.by_pattern.get(prediction.pattern)
     if problem and problem.harmless:
@@ -111,7 +138,16 @@ def kind_of(prediction: Prediction, truth: Truth) -> Kind:
     doubted = (spans & truth.doubt(prediction.pattern)).measure
     if doubted > DOUBT * spans.measure:
         return "unknown"
-    return "misplaced" if problem else "wrong"
+    if problem:
+        return "misplaced"
+    return "unknown" if _is_the_base_s_own(prediction, truth, before) else "wrong"
+
+
+def _is_the_base_s_own(prediction: Prediction, truth: Truth, before: Mapping[str, float]) -> bool:
+    if truth.origin != INJECTED or prediction.pattern not in before:
+        return False
+    share = prediction.savings_us / truth.analyzed_us
+    return share - before[prediction.pattern] < max(RISE, RISE_PART * share)
 
 
 def in_place(found: Intervals, label: Intervals) -> bool:
