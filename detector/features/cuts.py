@@ -63,7 +63,7 @@ class Sheet:
         end = np.sort(trace.end[rows], kind="stable")
         begun, done = self.count(name), np.searchsorted(end, t)
         starts, ends = _prefix_int(trace.start[rows]), _prefix_int(end)
-        return (t * begun - starts[begun]) - (t * done - ends[done])
+        return np.asarray((t * begun - starts[begun]) - (t * done - ends[done]), np.int64)
 
     @memoized
     def weight(self, name: str, weight: str) -> Values:
