@@ -69,11 +69,14 @@ def _device_works(activity: Activity, analyzed: AnalyzedTime) -> bool:
     return activity.busy.clip(analyzed.start, analyzed.end).measure > 0
 
 
-def warnings(activity: Activity, analyzed: AnalyzedTime) -> tuple[str, ...]:
-    """Doubts about the whole trace, in plain words."""
+def warnings(
+    activity: Activity, analyzed: AnalyzedTime, *, analyzable: bool = True
+) -> tuple[str, ...]:
+    """Doubts about the whole trace, in plain words; how it was analyzed only where it could be."""
     trace = activity.trace
-    found = list(analyzed.warnings)
-    if not activity.has_device and not any("device activity" in line for line in found):
+    found = list(analyzed.warnings) if analyzable else []
+    unsaid = analyzable and not any("device activity" in line for line in found)
+    if not activity.has_device and unsaid:
         found.append("device activity unavailable: analyzed as a CPU run")
     elif activity.has_device and not _device_works(activity, analyzed):
         found.append("no device work falls into the analyzed time: device activity unavailable")

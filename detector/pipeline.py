@@ -76,7 +76,10 @@ def report_on(
         ),
         leads=leads,
         judging=answers.judging,
-        warnings=(*guards.warnings(analysis.activity, analyzed), *answers.warnings),
+        warnings=(
+            *guards.warnings(analysis.activity, analyzed, analyzable=analysis.why_not is None),
+            *answers.warnings,
+        ),
     )
 
 

@@ -1,5 +1,7 @@
 """Writes docs/patterns/: a page for each pattern, and their index, from detector/patterns/.
 
+Pictures are those that pattern_pictures.py has made.
+
 python scripts/pattern_pages.py
 """
 
@@ -19,8 +21,14 @@ FOLDER = ROOT / "docs" / "patterns"
 
 def pages() -> dict[str, str]:
     """The files of the folder by name."""
-    found = {f"{pattern.id}.md": pattern_page.page(pattern) for pattern in PATTERNS}
+    found = {f"{p.id}.md": pattern_page.page(p, picture=_picture(p.id)) for p in PATTERNS}
     return {"README.md": pattern_page.index(PATTERNS), **found}
+
+
+def _picture(pattern: str) -> str:
+    """Where `pattern_pictures.py` put one; empty where there is no recorded pair."""
+    name = f"images/patterns/{pattern}.svg"
+    return f"../{name}" if (FOLDER.parent / name).exists() else ""
 
 
 def main() -> None:

@@ -229,7 +229,7 @@ def rewound(folder: Path, out: Path, *words: str) -> list[str]:
 
 
 def test_judges_are_measured_beside_models_of_known_skill(data: Path, place: Path) -> None:
-    words = [*CONFIDENCE[1:], "experiment=judges", f"data={data}", "out=judges"]
+    words = ["experiment=judges", f"data={data}", "out=judges", "experiment.held_out=false"]
     few = [*words, "experiment.origin=recorded", "experiment.every=4"]
     lines = worked(python("detector.evaluate", *few, folder=place))
     assert re.fullmatch(r"\d+ traces, \d+ labels", lines[0])

@@ -26,6 +26,11 @@ Float32 = npt.NDArray[np.float32]
 # Host events that say what kind of program this is, by kinds of ``vocabulary.HOST``.
 _KINDS: Final = ("backward", "optimizer_step", "loader", "compiled_region")
 
+
+def _ledger_column(cause: str) -> str:
+    return f"ledger_{cause.replace('-', '_')}"
+
+
 OWN: Final = (
     "pattern",
     "opportunity",
@@ -65,7 +70,7 @@ COLUMNS: Final = (
     *OWN,
     *AMONG,
     *PROGRAM,
-    *(f"ledger_{cause.id.replace('-', '_')}" for cause in CAUSES),
+    *(_ledger_column(cause.id) for cause in CAUSES),
 )
 _INDEX: Final = {pattern.id: i for i, pattern in enumerate(PATTERNS)}
 
@@ -84,6 +89,16 @@ def matrix(analysis: Analysis) -> Float32:
         for i, one in enumerate(found)
     ]
     return np.array([[*row, *about, *causes] for row in rows], np.float32)
+
+
+def guesses(matrix: Float32) -> npt.NDArray[np.bool_]:
+    """Which candidates of a ``matrix`` lack the proof that their pattern asks for."""
+    found = np.zeros(len(matrix), bool)
+    for pattern in PATTERNS:
+        if pattern.proof:
+            proof = matrix[:, COLUMNS.index(_ledger_column(pattern.proof))]
+            found |= (matrix[:, 0] == _INDEX[pattern.id]) & ~(proof > 0)
+    return found
 
 
 def _own(one: Candidate, total: dict[str, int], analyzed: AnalyzedTime, wall: int) -> list[float]:

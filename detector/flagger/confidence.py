@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detector.errors import ModelError
-from detector.features.candidate import COLUMNS
+from detector.features.candidate import COLUMNS, guesses
 from detector.flagger import Float32, calibration, trees
 from detector.flagger.trees import read, sha256
 from detector.patterns import PATTERNS
@@ -27,6 +27,7 @@ SHIPPED: Final = Path(__file__).resolve().parent.parent / "models" / "confidence
 KINDS: Final = ("cpu", "device")  # of traces, by the column "device"
 CARD: Final = frozenset(("version", "features", "patterns", "calibration", "sha256"))
 _DEVICE: Final = COLUMNS.index("device")
+GUESS: Final = 0.3  # at most, where the trace lacks the proof of the pattern: a lead
 
 
 class Confidence(Protocol):
@@ -71,7 +72,7 @@ class LightGBMConfidence:
         if not len(matrix):
             return np.zeros(0)
         raw = self._trees.predict(matrix, num_threads=1)
-        return calibrated(raw, kind_of(matrix), self._curves)
+        return calibrated(raw, matrix, self._curves)
 
 
 def kind_of(matrix: Float32) -> npt.NDArray[np.int64]:
@@ -79,14 +80,16 @@ def kind_of(matrix: Float32) -> npt.NDArray[np.int64]:
     return (matrix[:, _DEVICE] > 0).astype(np.int64)
 
 
-def calibrated(
-    raw: Float64, kind: npt.NDArray[np.int64], curves: list[calibration.Curve]
-) -> Float64:
-    """Raw scores through the curve of their kind."""
-    found = np.zeros(len(raw))
+def calibrated(raw: Float64, matrix: Float32, curves: list[calibration.Curve]) -> Float64:
+    """Raw scores of the candidates through the curve of their kind; guesses are at most ``GUESS``.
+
+    What looks like a collection in the training data is one, as faults were made so; in a trace of
+    a stranger the same pause is a lock, a sleep or the operating system.
+    """
+    kind, found = kind_of(matrix), np.zeros(len(raw))
     for k, curve in enumerate(curves):
         found[kind == k] = calibration.apply(curve, raw[kind == k])
-    return found
+    return np.where(guesses(matrix), np.minimum(found, GUESS), found)
 
 
 # -- files -----------------------------------------------------------------------------------------

@@ -10,24 +10,21 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from detector.errors import JudgeError
-from detector.evidence import Evidence, words
-from detector.judge import UNSURE, Answers, Judge, Serve, doubt, rounds, schema, wire
+from detector.evidence import Evidence
+from detector.judge import Answers, Judge, Serve, account, doubt, rounds, wire
 from detector.judge.anonymous import Codes
 from detector.judge.breaker import REST_S, Breaker
 from detector.judge.cache import Cache, default_folder
-from detector.judge.client import DRY_RUN, OUT_OF_TIME, Client, Model
-from detector.judge.doubt import SPARED
+from detector.judge.client import OUT_OF_TIME, Client, Model
 from detector.judge.rounds import Failure, Limits, Outcome, Spending
 from detector.judge.transport import Address, Transport, address
 from detector.judge.workers import spread
-from detector.judging import Judging
 
 DEFAULT_URL: Final = "https://api.openai.com/v1"
 DEFAULT_HOST: Final = "api.openai.com"
@@ -118,7 +115,9 @@ class OpenAIJudge:
         self._announce(len(evidence))
         outcomes = doubt.in_turn(evidence, self._asking(evidence, serve))
         verdicts = tuple(map(rounds.combined, own, outcomes))
-        return Answers(verdicts, self._warnings(outcomes), self._judging(evidence, outcomes))
+        warnings = account.warnings(str(self.where), outcomes)
+        judging = account.judging(self.client.model.name, evidence, outcomes, self.prices)
+        return Answers(verdicts, warnings, judging)
 
     def _embedded(self) -> Judge:
         if self._fallback is None:
@@ -189,58 +188,11 @@ class OpenAIJudge:
         reason = INTERRUPTED if self._interrupted else OUT_OF_TIME
         return [outcome or Outcome(failure=Failure(reason)) for outcome in found]
 
-    def _warnings(self, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
-        """One line, where any region has no answer or an answer was not valid."""
-        failed = [
-            o.failure for o in outcomes if o.failure and o.failure.reason not in (UNSURE, SPARED)
-        ]
-        if any(failure.reason == DRY_RUN for failure in failed):
-            return ("judge: dry run, nothing was sent; the embedded judge's verdicts stand",)
-        invalid = Counter(reason for o in outcomes for reason in o.invalid)
-        if not failed and not invalid:
-            return ()
-        warning = f"judge: {self.where}: "
-        if failed:
-            reasons = Counter(failure.reason for failure in failed)
-            warning += (
-                f"no valid answer for {len(failed)} of {len(outcomes)} places, where the embedded "
-                f"judge's verdict stands: {_listed(reasons)}"
-            )
-            detail = next((f.detail for f in failed if f.detail), "")
-            warning += f" ({detail})" if detail else ""
-        if invalid:
-            warning += f"{'; ' if failed else ''}answers that were not valid: {_listed(invalid)}"
-        return (words.bounded(warning, 400),)
-
-    def _judging(self, evidence: Sequence[Evidence], outcomes: Sequence[Outcome]) -> Judging:
-        asked = tuple(r for outcome in outcomes for r in outcome.rounds)
-        read = sum(r.input_tokens for r in asked if not r.cached)
-        written = sum(r.output_tokens for r in asked if not r.cached)
-        priced = len(self.prices) == 2
-        return Judging(
-            model=self.client.model.name,
-            prompt=schema.prompt_hash(),
-            places=len(outcomes),
-            answered=sum(o.failure is None for o in outcomes),
-            fallbacks=dict(Counter(o.failure.reason for o in outcomes if o.failure)),
-            invalid=dict(Counter(reason for o in outcomes for reason in o.invalid)),
-            struck=sum(o.struck for o in outcomes),
-            input_tokens=read,
-            output_tokens=written,
-            cost=(read * self.prices[0] + written * self.prices[1]) / 1e6 if priced else None,
-            doubted=doubt.doubted(evidence, outcomes),
-            rounds=asked,
-        )
-
 
 def _restored(outcome: Outcome, codes: Codes | None) -> Outcome:
     if codes is None or outcome.verdict is None:
         return outcome
     return replace(outcome, verdict=codes.restored(outcome.verdict))
-
-
-def _listed(reasons: Counter[str]) -> str:
-    return ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common())
 
 
 def _key_header(where: Address, variable: str, host: str) -> dict[str, str]:

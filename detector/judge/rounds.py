@@ -122,15 +122,16 @@ def settle(
     limits: Limits,
     spending: Spending,
     look: Look | None = None,
+    count: Callable[[str], int] | None = None,
 ) -> Outcome:
     """Ask until there is an answer that holds; a second bad answer ends it. Never raises for what
-    a server or a model does."""
+    a server or a model does. ``count``: tokens by the model's own tokenizer."""
     ids = schema.allowed(evidence)
     views = tuple(VIEWS) if look is not None and limits.views else ()
     shape = schema.answer_schema(ids, views)
     messages: list[Message] = [
         {"role": "system", "content": schema.system_prompt(ids, views)},
-        {"role": "user", "content": schema.user_prompt(evidence, limits.evidence)},
+        {"role": "user", "content": schema.user_prompt(evidence, limits.evidence, count)},
     ]
     log, more = _Log(evidence), 1
     while True:

@@ -1,13 +1,14 @@
 """A judge on a local causal language model: it scores every allowed id as the answer.
 
-Scoring needs no parsing and cannot leave the taxonomy. The words for the user come from the
-taxonomy, or from the model too with ``generate``, and then only what the evidence holds.
+Scoring needs no parsing and cannot leave the taxonomy; the words for the user are the patterns'
+own. With ``generate`` the model writes an answer of its own as a server's would: several patterns,
+its words as far as the evidence holds them; xgrammar, where installed, keeps it to the schema.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -16,10 +17,10 @@ import numpy.typing as npt
 
 from detector.errors import JudgeError
 from detector.evidence import Evidence, words
-from detector.judge import Answers, Judge, Verdict, doubt, feedback, schema
-from detector.judge.grounding import grounded
-from detector.judge.rounds import Failure, Outcome, combined
-from detector.judging import Judging
+from detector.judge import Answers, Judge, Verdict, account, doubt, feedback, schema
+from detector.judge.client import Got
+from detector.judge.rounds import Failure, Limits, Message, Outcome, Spending, combined, settle
+from detector.judge.wire import Reply
 from detector.patterns import IDS
 from detector.taxonomy import NONE, UNCLEAR
 
@@ -27,6 +28,7 @@ MOST_CANDIDATES: Final = 5
 AT_ONCE: Final = 16  # ids scored in one batch
 TRAINED_TOKENS: Final = 2_200  # of the texts that a model is trained on, as ``dataset`` cuts them
 _QUESTION: Final = "\nThe id of the pattern is: "
+_ENDLESS: Final = 1 << 62  # tokens: a local model costs nothing but time
 _EMPTY: Final = "<evidence>\nnot recorded\n</evidence>"
 
 
@@ -52,7 +54,7 @@ class TransformersJudge:
         rules: bool = True,
         calibrate: bool = True,
         generate: bool = False,
-        max_tokens: int = 200,
+        max_tokens: int = 1_000,
         fallback: Judge | None = None,
     ) -> None:
         self.name = f"transformers {words.base_name(model.rstrip('/'))}"
@@ -70,16 +72,10 @@ class TransformersJudge:
         own = self._embedded().judge(evidence).verdicts
         outcomes = doubt.in_turn(evidence, lambda places: [self._outcome(one) for one in places])
         verdicts = tuple(map(combined, own, outcomes))
-        judging = Judging(
-            model=words.base_name(self.name),
-            prompt=schema.prompt_hash() if self.rules else "",
-            places=len(outcomes),
-            answered=sum(o.failure is None for o in outcomes),
-            fallbacks=dict(Counter(o.failure.reason for o in outcomes if o.failure)),
-            doubted=doubt.doubted(evidence, outcomes),
-        )
+        warnings = account.warnings(self.name, outcomes)
         cut = f"{self.name} reads only {self._room} tokens: its prompts were cut"
-        return Answers(verdicts, (cut,) if self._cut else (), judging)
+        told = (*warnings, cut) if self._cut else warnings
+        return Answers(verdicts, told, account.judging(self.name, evidence, outcomes))
 
     def _embedded(self) -> Judge:
         """Whose patterns are never lost; see ``rounds.combined``."""
@@ -90,6 +86,8 @@ class TransformersJudge:
         return self._fallback
 
     def _outcome(self, evidence: Evidence) -> Outcome:
+        if self.generate:
+            return self._written(evidence)
         verdict = self._one(evidence)
         return Outcome(verdict) if verdict else Outcome(failure=Failure("no finite score"))
 
@@ -104,8 +102,7 @@ class TransformersJudge:
         weight = np.exp(scores - scores.max())
         order = np.argsort(-weight, kind="stable")[:MOST_CANDIDATES]
         candidates = tuple((ids[i], float(weight[i] / weight.sum())) for i in order)
-        verdict = feedback.verdict(evidence, *candidates[0], candidates)
-        return self._reworded(evidence, verdict) if self.generate else verdict
+        return feedback.verdict(evidence, *candidates[0], candidates)
 
     # -- scores ----------------------------------------------------------------------------------
 
@@ -142,7 +139,8 @@ class TransformersJudge:
         system = schema.system_prompt(ids)
         tokenizer = self._tokenizer
         if getattr(tokenizer, "chat_template", None):
-            text = _chat(tokenizer, system, user) + _QUESTION.lstrip()
+            asked = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+            text = _chat(tokenizer, asked) + _QUESTION.lstrip()
             return self._coded(text)
         return list(tokenizer(f"{system}\n\n{user}\n{_QUESTION}")["input_ids"])
 
@@ -193,42 +191,80 @@ class TransformersJudge:
         most = getattr(self._model.config, "max_position_embeddings", None)
         return int(most) if isinstance(most, int) and most > 0 else 1 << 20
 
-    # -- words -----------------------------------------------------------------------------------
+    # -- answers ---------------------------------------------------------------------------------
 
-    def _reworded(self, evidence: Evidence, verdict: Verdict) -> Verdict:
-        """The model's own explanation, if it holds; otherwise the verdict as it was."""
-        import dataclasses
+    def _written(self, evidence: Evidence) -> Outcome:
+        """The model's own answer, asked for and checked as a server's is; no views."""
+        limits = Limits(self.budget_tokens, _ENDLESS, views=0)
+        spent = Spending(_ENDLESS)
+        return settle(evidence, self._generated, _kept, limits, spent, count=self._count)
 
+    def _generated(self, messages: list[Message], shape: Mapping[str, object], more: int) -> Got:
         import torch
 
-        if verdict.pattern == NONE:
-            return verdict
-        user = schema.user_prompt(evidence, self.budget_tokens, self._count)
-        ask = f"{user}\nThe pattern is {verdict.pattern}. Explain it in three sentences."
-        prompt = self._prompt((verdict.pattern,), ask)[-(self._room - self.max_tokens) :]
+        limit = min(self.max_tokens * more, self._room // 2)
+        prompt = self._begun(messages)
+        if len(prompt) > self._room - limit:
+            self._cut, prompt = True, prompt[-(self._room - limit) :]
         with torch.inference_mode():
             ids = torch.tensor([prompt], device=self.device)
             made = self._model.generate(
                 ids,
                 attention_mask=torch.ones_like(ids),
-                max_new_tokens=self.max_tokens,
+                max_new_tokens=limit,
                 do_sample=False,
+                logits_processor=self._constraint(shape),
                 pad_token_id=self._tokenizer.pad_token_id or 0,
             )
-        text = self._tokenizer.decode(made[0, len(prompt) :], skip_special_tokens=True)
-        text = words.bounded(text, schema.EXPLANATION_CHARS)
-        held = grounded(text, evidence, verdict.pattern).text
-        return dataclasses.replace(verdict, explanation=held) if held else verdict
+        said = made[0, len(prompt) :]
+        text = self._tokenizer.decode(said, skip_special_tokens=True)
+        return Got(Reply(text, len(prompt), len(said), len(said) >= limit), "", cached=False)
+
+    def _begun(self, messages: list[Message]) -> list[int]:
+        """A conversation up to where the answer begins."""
+        if getattr(self._tokenizer, "chat_template", None):
+            return self._coded(_chat(self._tokenizer, messages))
+        text = "\n\n".join(message["content"] for message in messages)
+        return list(self._tokenizer(f"{text}\n\n")["input_ids"])
+
+    def _constraint(self, shape: Mapping[str, object]) -> list[Any]:
+        """What keeps an answer to its schema, where xgrammar is installed."""
+        if self._grammars is None:
+            return []
+        from xgrammar.contrib.hf import LogitsProcessor
+
+        grammar = self._grammars.compile_json_schema(json.dumps(shape), any_whitespace=False)
+        return [LogitsProcessor(grammar)]
+
+    @cached_property
+    def _grammars(self) -> Any:
+        try:
+            import xgrammar
+        except ImportError:
+            return None
+        ends = self._model.generation_config.eos_token_id
+        info = xgrammar.TokenizerInfo.from_huggingface(
+            self._tokenizer,
+            vocab_size=self._model.config.vocab_size,
+            stop_token_ids=[ends] if isinstance(ends, int) else ends,
+        )
+        return xgrammar.GrammarCompiler(info)
 
 
-def _chat(tokenizer: Any, system: str, user: str) -> str:
+def _kept(_: Got) -> None:
+    """There is no cache."""
+
+
+def _chat(tokenizer: Any, messages: list[Message]) -> str:
     """The chat template's text; some templates know no system role."""
-    with_role = [{"role": "system", "content": system}, {"role": "user", "content": user}]
-    merged = [{"role": "user", "content": f"{system}\n\n{user}"}]
+    system, user, *rest = messages
+    merged = {"role": "user", "content": f"{system['content']}\n\n{user['content']}"}
     try:
-        text = tokenizer.apply_chat_template(with_role, tokenize=False, add_generation_prompt=True)
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     except Exception:  # noqa: BLE001 - templates raise what they like, jinja2's errors among them
-        text = tokenizer.apply_chat_template(merged, tokenize=False, add_generation_prompt=True)
+        text = tokenizer.apply_chat_template(
+            [merged, *rest], tokenize=False, add_generation_prompt=True
+        )
     return str(text)
 
 

@@ -234,5 +234,5 @@ def strangers(rows: Candidates, settings: ConfidenceTraining) -> Float64:
     for mine in folds(rows, settings):
         rest, matrix = rows.at(~mine), rows.matrix[mine]
         curve = curves(rest, held_out(rest, settings), settings)
-        found[mine] = calibrated(fit(rest, settings).predict(matrix), kind_of(matrix), curve)
+        found[mine] = calibrated(fit(rest, settings).predict(matrix), matrix, curve)
     return found

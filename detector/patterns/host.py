@@ -223,6 +223,7 @@ PATTERNS: Final = (
         place=gap_before,
         assumes="an isolated pause of the interpreter is a collection; collecting can wait",
         explains=("collection", "nothing", "between", "python"),
+        proof="collection",
         title="Garbage collection pauses the step",
         what="The step waits while Python's garbage collector runs, or the interpreter stops as if "
         "it did.",

@@ -79,7 +79,8 @@ class Pattern:
     ``repair`` turns their rows into what goes or takes less; ``assumes`` says in words under which
     assumptions; ``explains``: the causes of the ledger that it accounts for; ``applies``: whether
     device and program allow the better way; ``place``: the time of each occurrence; ``error``: from
-    how little to how much of what a replay says repairing it saves.
+    how little to how much of what a replay says repairing it saves; ``proof``: the cause of the
+    ledger without which the pattern is a guess, and a lead at most.
 
     For people: ``title``; ``what`` is wrong; where to ``look`` in a trace; what it ``costs``; what
     is ``repaired`` in the replay that sizes it; when it is ``harmless``; ``advice``, of which the
@@ -99,6 +100,7 @@ class Pattern:
     applies: Callable[[Signals], bool] = lambda _: True
     place: Place = own_time
     error: tuple[float, float] = SHARED
+    proof: str = ""
     title: str
     what: str
     look: str

@@ -65,7 +65,7 @@ def _job(report: Report) -> list[str]:
 
 def _ledger(report: Report) -> list[str]:
     """One bar that adds up to the analyzed time, and a table of its groups and causes."""
-    if not report.ledger:
+    if not (report.analyzable and report.ledger):
         return []
     lines = ledger.lines(report)
     share, us = sum(r.share for r in report.ledger), sum(r.us for r in report.ledger)

@@ -81,7 +81,7 @@ def _code(text: str) -> str:
 
 
 def _ledger(report: Report) -> list[str]:
-    if not report.ledger:
+    if not (report.analyzable and report.ledger):
         return []
     rows = [f"| {wording.LEDGER.lower()} | share | time | most in |", "|---|---:|---:|---|"]
     for line in ledger.lines(report):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from detector.candidates import LEAST_SHARE
+from detector.ledger import BY_ID as CAUSES
 from detector.patterns import Advice, Family, Pattern
 from detector.signals import SIGNALS
 from detector.taxonomy import Need
@@ -49,10 +50,16 @@ def index(patterns: Sequence[Pattern]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def page(p: Pattern, *, linked: bool = True) -> str:
-    """All there is to know about a pattern; ``linked``: with a link to the index beside it."""
+def page(p: Pattern, *, linked: bool = True, picture: str = "") -> str:
+    """All there is to know about a pattern; ``linked``: with a link to the index beside it;
+    ``picture``: the address of one from a recorded pair."""
     index = " · [all patterns](README.md)" if linked else ""
     needs = "\n".join(f"- {NEEDS[need]}" for need in p.needs)
+    guess = (
+        f", without any {CAUSES[p.proof].label.removeprefix('host: ')} in the trace as a lead alone"
+        if p.proof
+        else ""
+    )
     article = "an" if p.kind == "opportunity" else "a"
     return f"""# {p.title}
 
@@ -65,7 +72,7 @@ def page(p: Pattern, *, linked: bool = True) -> str:
 Look for {p.look}.
 
 The scan counts: {_lower(SIGNALS[p.signal].label)}.
-
+{_pictured(picture)}
 ## What it costs
 
 {p.costs}
@@ -74,7 +81,7 @@ The savings are computed by a replay of the trace with the pattern repaired: {_l
 This assumes that {p.assumes}. The report gives a range, from the savings with all other findings \
 repaired to the savings alone, widened by how far its replays were off for known faults: \
 {p.error[0]:g} to {p.error[1]:g} times as much. From {LEAST_SHARE[p.kind]:.0%} of the analyzed \
-time on it is reported as {article} {p.kind}.
+time on it is reported as {article} {p.kind}{guess}.
 
 ## What to change
 
@@ -89,6 +96,17 @@ time on it is reported as {article} {p.kind}.
 {needs}
 
 Without it the report says *not checked*, never *clean*.
+"""
+
+
+def _pictured(address: str) -> str:
+    if not address:
+        return ""
+    return f"""
+![A step before and after]({address})
+
+One step of a program recorded on a CPU, with the pattern (its events in red) and repaired, on one \
+scale.
 """
 
 

@@ -39,7 +39,7 @@ def render(report: Report, *, width: int = 100, colour: bool = False) -> str:
         parts.append(_overview(found))
     if report.job is not None:
         parts += [Text(), _job(report.job)]
-    if report.ledger:
+    if report.analyzable and report.ledger:
         parts += [Text(), _ledger(report)]
     if report.warnings:
         parts += [Text(), *(_hanging("!", w, "yellow") for w in report.warnings)]

@@ -284,19 +284,22 @@ def bound(report: Report) -> str:
     """What bounds a trace without a finding, and how far it is from computing all the time."""
     if not report.analyzable or report.findings or not report.ledger:
         return ""
-    top = max(report.ledger, key=lambda row: row.us)
+    largest = max(report.ledger, key=lambda row: row.us)
     busy = sum(row.share for row in report.ledger if row.group == "busy")
-    device = "GPU" if has_device(report) else "CPU"
-    most = f", most in {place(top.where[0])}" if top.where else ""
-    label = clean(top.label or top.cause, 80).removeprefix(f"{device} busy: ")
-    what = f"{label}, {rounded(top.share)} of the time{most}"
+    device, work, ranked = "CPU", "ops", report.top_ops
+    if has_device(report):
+        device, work, ranked = "GPU", "kernels", report.top_kernels
+    most = f", most in {place(largest.where[0])}" if largest.where else ""
+    label = clean(largest.label or largest.cause, 80).removeprefix(f"{device} busy: ")
+    bound_by = f"Bound by {label}, {rounded(largest.share)} of the time{most}."
     if busy < 0.005:
-        return f"Bound by {what}. The {device} computes nothing."
-    left = f"At most {rounded(max(1 - busy, 0.0))} can be saved without making the "
-    work = "kernels" if has_device(report) else "ops"
-    return (
-        f"Bound by {what}. The {device} computes {rounded(busy)} of the time. {left}{work} faster."
-    )
+        return f"{bound_by} The {device} computes nothing."
+    computes = f"The {device} computes {rounded(busy)} of the time."
+    left = f"At most {rounded(max(1 - busy, 0.0))} can be saved without making the {work} faster."
+    parts = [bound_by, computes, left]
+    if ranked and (speed := reached(ranked[0])):
+        parts.append(f"The heaviest, {clean(ranked[0].name, 60)}, reaches {speed}.")
+    return " ".join(parts)
 
 
 def _apart(report: Report) -> str:

@@ -13,10 +13,13 @@ from detector.analysis import Analysis, analyze
 from detector.errors import DetectorError, ModelError
 from detector.features import candidate
 from detector.features.candidate import COLUMNS
+from detector.flagger.calibration import IDENTITY
 from detector.flagger.confidence import (
+    GUESS,
     SHIPPED,
     ConstantConfidence,
     LightGBMConfidence,
+    calibrated,
     kind_of,
     read_card,
     save,
@@ -24,7 +27,7 @@ from detector.flagger.confidence import (
 from detector.lab import confidence as training
 from detector.lab.confidence import Candidates, ConfidenceTraining
 from detector.lab.scoring import Prediction
-from detector.patterns import PATTERNS
+from detector.patterns import IDS, PATTERNS
 from tests.traces import kernel, launch, op, repeat, trace_of
 
 # A step of 1 ms: an op, 400 us of a product, and nothing at all for 490 us.
@@ -96,6 +99,14 @@ def test_the_shipped_model_gives_a_probability_for_each_candidate() -> None:
     assert len(sure)
     assert ((sure >= 0) & (sure <= 1)).all()
     assert model.score(np.zeros((0, len(COLUMNS)), np.float32)).tolist() == []
+
+
+def test_a_pause_is_a_collection_only_where_one_was_seen() -> None:
+    matrix = np.zeros((3, len(COLUMNS)), np.float32)
+    matrix[:, COLUMNS.index("pattern")] = [IDS.index("host-gc-pause")] * 2 + [0]
+    matrix[1, COLUMNS.index("ledger_collection")] = 0.01
+    sure = calibrated(np.full(3, 0.9), matrix, [IDENTITY, IDENTITY])
+    assert sure.tolist() == [GUESS, 0.9, 0.9]
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,13 @@ import pytest
 
 from detector.errors import JudgeError
 from detector.judge import feedback, schema
+from detector.judge.embedded import EmbeddedJudge
 from detector.judge.nothing import NoJudge
 from detector.judge.transformers import TransformersJudge
 from detector.taxonomy import UNCLEAR
+from tests.bad_servers import answer
 from tests.judging import loader, readback
-from tests.tiny_language_model import CHAT_TEMPLATE, NO_SYSTEM_TEMPLATE, make
+from tests.tiny_language_model import CHAT_TEMPLATE, NO_SYSTEM_TEMPLATE, make, make_parrot
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -35,8 +37,8 @@ def judge(folder: Path) -> TransformersJudge:
 def slow_scores(judge: TransformersJudge, prompt: list[int], answers: list[str]) -> np.ndarray:
     """Log-likelihoods the obvious way: everything read anew for each answer."""
     scores = []
-    for answer in answers:
-        coded = judge._tokenizer(answer, add_special_tokens=False)["input_ids"]
+    for one in answers:
+        coded = judge._tokenizer(one, add_special_tokens=False)["input_ids"]
         ids = torch.tensor([prompt + coded])
         with torch.no_grad():
             chance = torch.log_softmax(judge._model(ids).logits[0].float(), dim=-1)
@@ -115,23 +117,46 @@ def test_what_the_embedded_judge_holds_likely_stays_likely(folder: Path):
     assert dict(verdict.candidates)["sync-scalar-readback"] >= 0.6
 
 
-def test_generated_words_are_shown_only_if_they_hold(folder: Path, monkeypatch):
-    judge = TransformersJudge(str(folder), budget_tokens=BUDGET, generate=True, max_tokens=8)
-    evidence = readback()
-    before = feedback.verdict(evidence, "sync-scalar-readback", 0.5, ())
-    for said, kept in (
-        ("The host waits 33.0% of the time.", True),
-        ("It wastes 8765.4 µs.", False),
-    ):
-        monkeypatch.setattr(judge._tokenizer, "decode", lambda *_, s=said, **__: s)
-        verdict = judge._reworded(evidence, before)
-        assert (verdict.explanation == said) is kept
+LOADER = "input-dataloader-sync"
+SAID = "The host makes a batch itself 50.0% of the time."
 
 
-def test_it_generates(folder: Path):
+def writes(folder: Path, **answered: object) -> TransformersJudge:
+    """A judge whose model answers this, again and again."""
+    make_parrot(folder, answer(**{"pattern": LOADER, "explanation": SAID, **answered}))
+    return TransformersJudge(str(folder), budget_tokens=BUDGET, generate=True, max_tokens=3)
+
+
+def test_it_writes_answers_of_its_own(tmp_path: Path):
+    found = writes(tmp_path).judge([loader()])
+    (verdict,) = found.verdicts
+    assert (verdict.pattern, verdict.explanation, verdict.fallback) == (LOADER, SAID, "")
+    assert found.warnings == ()
+    (asked,) = found.judging.rounds
+    assert asked.outcome == "answered"
+    assert asked.input_tokens > 1_000  # of a byte each
+    assert 1 <= asked.output_tokens <= 3
+
+
+def test_what_the_evidence_does_not_hold_is_struck(tmp_path: Path):
+    found = writes(tmp_path, explanation="It wastes 8765.4 µs.").judge([loader()])
+    assert found.verdicts[0].explanation == feedback.explain(loader(), LOADER)
+    assert found.judging.struck == 1
+
+
+def test_an_answer_that_is_none_leaves_the_embedded_verdict(folder: Path):
     judge = TransformersJudge(str(folder), budget_tokens=BUDGET, generate=True, max_tokens=4)
-    (verdict,) = judge.judge([loader()]).verdicts
-    assert verdict.explanation.isprintable()
+    found = judge.judge([loader()])
+    assert found.verdicts[0].pattern == EmbeddedJudge().judge([loader()]).verdicts[0].pattern
+    assert found.verdicts[0].fallback
+    assert "no valid answer for 1 of 1 places" in found.warnings[0]
+
+
+def test_an_answer_is_kept_to_its_schema(tmp_path: Path):
+    """Left alone, the model would say its answer three times."""
+    pytest.importorskip("xgrammar", reason="the extra `constrained`")
+    found = writes(tmp_path).judge([loader()])
+    assert found.judging.rounds[0].output_tokens == 2  # the answer, and its end
 
 
 @pytest.mark.parametrize(

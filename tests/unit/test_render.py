@@ -322,7 +322,15 @@ def test_a_trace_without_a_finding_says_what_bounds_it():
     text = " ".join(terminal.render(CLEAN, width=100).split())
     assert "Bound by compute, 56 % of the time" in text
     assert "At most 44 % can be saved without making the kernels faster." in text
+    assert "The heaviest, volta_sgemm_128x64_nn, reaches 8.9 TFLOP/s, 57 % of fp32 peak." in text
     assert wording.bound(TYPICAL) == wording.bound(NOT_ANALYZABLE) == ""
+
+
+def test_a_trace_that_cannot_be_analyzed_shows_no_ledger():
+    blind = replace(NOT_ANALYZABLE, ledger=TYPICAL.ledger)
+    for form in (terminal.render, markdown.render, html_page.render):
+        assert "analyzed time went" not in form(blind)
+        assert "analyzed time went" in form(TYPICAL)
 
 
 def test_several_traces_share_their_folder_in_one_line():

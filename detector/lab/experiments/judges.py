@@ -29,7 +29,7 @@ from detector import kineto
 from detector.evidence import Evidence, words
 from detector.features.candidate import COLUMNS
 from detector.flagger import Flagger, Float32
-from detector.flagger.confidence import Float64
+from detector.flagger.confidence import Confidence, Float64, LightGBMConfidence
 from detector.judge import EVEN, Answers, AskingJudge, Judge, Serve, Verdict, schema
 from detector.judge.doubt import SPARED
 from detector.judge.embedded import EmbeddedJudge
@@ -87,8 +87,9 @@ class Score:
 
 @dataclass(frozen=True)
 class JudgesExperiment:
-    """``origin``: of the traces that are judged, every ``every``-th of them; ``same``: as in the
-    experiment of the confidence."""
+    """``origin``: of the traces that are judged, every ``every``-th of them; ``held_out``: whether
+    the confidence is trained without each trace's program, or the one that ships; ``same``: as in
+    the experiment of the confidence."""
 
     judge: Judge
     flagger: Flagger
@@ -96,6 +97,7 @@ class JudgesExperiment:
     origin: str = "natural"
     every: int = 1
     players: bool = True
+    held_out: bool = True
     settings: ConfidenceTraining = field(default_factory=ConfidenceTraining)
     same: dict[str, str] = field(default_factory=dict)
 
@@ -104,13 +106,14 @@ class JudgesExperiment:
         truths = read_truths(data)
         names = [name for name, t in truths.items() if t.origin == self.origin][:: self.every]
         files = table(data, "traces", EVERYTHING, ["trace", "file"]).set_index("trace")["file"]
-        sure = self._held_out(data)
-        kept, version = out / KEPT, f"{code()['sha256']} {self.judge.name}"
+        sure = self._held_out(data) if self.held_out else None
+        kept, version = out / KEPT, f"{code()['sha256']} {self.judge.name} {self.held_out}"
         done = _done(kept, version)
         out.mkdir(parents=True, exist_ok=True)
         for name in names:
             if name not in done:
-                done[name] = self._of_trace(data / files[name], truths[name], sure.get(name, {}))
+                confidence = LightGBMConfidence() if sure is None else _Known(sure.get(name, {}))
+                done[name] = self._of_trace(data / files[name], truths[name], confidence)
                 scores = {who: asdict(score) for who, score in done[name].items()}
                 row = {"name": name, "version": version, "scores": scores}
                 with kept.open("a", encoding="utf-8") as file:
@@ -126,14 +129,14 @@ class JudgesExperiment:
             found.setdefault(one.trace, {})[one.pattern] = chance
         return found
 
-    def _of_trace(self, file: Path, truth: Truth, sure: Mapping[str, float]) -> dict[str, Score]:
+    def _of_trace(self, file: Path, truth: Truth, confidence: Confidence) -> dict[str, Score]:
         """Every judge's score on one trace."""
         places = _Places(lambda mine, serve: self._judged(mine, serve, truth))
         detect(
             kineto.read(file),
             windower=self.window,
             flagger=self.flagger,
-            confidence=_Known(sure),
+            confidence=confidence,
             judge=places,
         )
         none = Score(len(truth.problems), 0, 0)
