@@ -26,7 +26,6 @@ test: $(DEV)  ## every check: style, types, layers, tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 format: $(DEV)  ## rewrite the code in the project's style

@@ -12,18 +12,19 @@ The output is a Markdown table of medians, with how many times this tool's figur
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-from bench_read import MODULES, READERS, ROOT, is_there, machine, unpacked
+from bench_read import MODULES, READERS, ROOT, Figures, is_there, machine, measured, unpacked
 
 OURS = "trace-scan"
-LOADS = {
+RUNS = {
+    OURS: (
+        "import sys; from detector.scan import main;"
+        "main([sys.argv[1], '--format', 'json']); sys.stdout.flush()"
+    ),
     "HTA": (
         "import sys; from hta.trace_analysis import TraceAnalysis;"
         "TraceAnalysis(trace_files={0: sys.argv[1]}, trace_dir='')"
@@ -39,7 +40,7 @@ def main() -> int:
     parser.add_argument("--peers-python", required=True, metavar="PATH")
     parser.add_argument("--repeat", type=int, default=5)
     args = parser.parse_args()
-    tools = [OURS, *(name for name in LOADS if is_there(NEEDS[name], args.peers_python))]
+    tools = [OURS, *(name for name in NEEDS if is_there(NEEDS[name], args.peers_python))]
     print(machine(), end="\n\n")
     print(f"| trace | {' | '.join(tools)} |\n{'|---' * (len(tools) + 1)}|")
     with tempfile.TemporaryDirectory(prefix="bench-peers-") as folder:
@@ -49,43 +50,27 @@ def main() -> int:
 
 
 def _row(path: Path, tools: list[str], args: argparse.Namespace) -> str:
-    seen: dict[str, list[tuple[float, float, float]]] = {name: [] for name in tools}
+    seen: dict[str, list[Figures]] = {name: [] for name in tools}
     for turn in range(args.repeat):
         for name in tools if turn % 2 == 0 else tools[::-1]:
-            seen[name].append(_once(name, path, args.peers_python))
-    middle = {name: [statistics.median(c) for c in zip(*seen[name], strict=True)] for name in tools}
+            python, folder = (
+                (sys.executable, ROOT) if name == OURS else (args.peers_python, Path("/"))
+            )
+            seen[name].append(measured(RUNS[name], path, python, folder))
+    middle = {
+        name: Figures(*map(statistics.median, zip(*runs, strict=True)))
+        for name, runs in seen.items()
+    }
     cells = [_cell(middle[name], middle[OURS]) for name in tools]
     return f"| {path.name}, {path.stat().st_size / 1e6:.0f} MB | {' | '.join(cells)} |"
 
 
-def _cell(mine: list[float], ours: list[float]) -> str:
-    text = "wall {:.2f} s, CPU {:.2f} s, {:.0f} MB".format(*mine)
+def _cell(mine: Figures, ours: Figures) -> str:
+    text = f"wall {mine.wall:.2f} s, CPU {mine.cpu:.2f} s, {mine.peak:.0f} MB"
     if mine is ours:
         return text
-    return text + " ({:.1f}×, {:.1f}×, {:.1f}×)".format(
-        *(m / o for m, o in zip(mine, ours, strict=True))
-    )
-
-
-def _once(name: str, path: Path, peers_python: str) -> tuple[float, float, float]:
-    """Wall s, CPU s and peak MB of one process."""
-    command = [peers_python, "-c", LOADS[name]] if name in LOADS else [
-        sys.executable, "-m", "detector.scan", "--format", "json"
-    ]  # fmt: skip
-    began = time.perf_counter()
-    child = subprocess.Popen(
-        [*command, str(path)],
-        cwd=ROOT if name == OURS else "/",
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
-    )
-    _, status, usage = os.wait4(child.pid, 0)
-    wall = time.perf_counter() - began
-    child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode:
-        sys.exit(f"{name}: exit code {child.returncode}")
-    return wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 / 1e6
+    times = (f"{m / o:.1f}×" for m, o in zip(mine, ours, strict=True))
+    return f"{text} ({', '.join(times)})"
 
 
 if __name__ == "__main__":

@@ -233,12 +233,19 @@ def _cell(name: str, best: Figures | None, ours: Figures) -> str:
 
 def _once(name: str, path: Path, peers_python: str) -> Figures:
     is_ours = name in (OURS, PINNED)
-    command = [sys.executable if is_ours else peers_python, "-c", READERS[name] + PEAK, str(path)]
-    if name == PINNED:
-        command = ["taskset", "-c", "0", *command]
+    python = sys.executable if is_ours else peers_python
+    pinned = ("taskset", "-c", "0") if name == PINNED else ()
+    return measured(READERS[name], path, python, ROOT if is_ours else Path("/"), pinned)
+
+
+def measured(
+    code: str, path: Path, python: str, folder: Path, front: tuple[str, ...] = ()
+) -> Figures:
+    """What a process in a folder takes that runs this code on a file."""
+    command = [*front, python, "-c", code + PEAK, str(path)]
     before, begin = _cpu_of_children(), time.perf_counter()
     done = subprocess.run(
-        command, cwd=ROOT if is_ours else "/", capture_output=True, text=True, check=True,
+        command, cwd=folder, capture_output=True, text=True, check=True,
         env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
     )  # fmt: skip
     wall, cpu = time.perf_counter() - begin, _cpu_of_children() - before

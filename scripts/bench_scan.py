@@ -190,7 +190,7 @@ def main() -> None:
 
     heads = "".join(f"{head:>9}" for head in ("fastest", "median", "CPU s", "peak MB"))
     print(f"{'whole process':<24}{heads}   of {options.repeat}")
-    for judge in JUDGES:
+    for judge in JUDGES if options.repeat else ():
         settings = [*options.override, f"judge={judge}"]
         runs = [whole_run(trace, settings) for _ in range(options.repeat)]
         seconds = [run[0] for run in runs]

@@ -1,7 +1,7 @@
 """Windows, and every measure of a named set in all of them at once.
 
-Each set keeps its sorted starts and ends and the prefix sums over them, so that a measure in n
-windows costs a few binary searches and no loop over events.
+A measure of a window is the difference of two running totals, at its end and at its start: in n
+windows it costs a few binary searches and no loop over events.
 """
 
 from __future__ import annotations
@@ -16,63 +16,65 @@ from detector.features import savings, sets
 from detector.features.measure import Need, Values
 from detector.intervals import Intervals
 from detector.memo import memoized
+from detector.rowset import distinct
 from detector.trace import Cat, Int64
 
 
-class Track:
-    """One set of rows, ready to be counted: sorted starts and ends with their prefix sums."""
-
-    def __init__(self, sheet: Sheet, rows: Int64) -> None:
-        trace = sheet.activity.trace
-        self.rows = rows
-        self.start = trace.start[rows]
-        self.end = trace.end[rows]
-        self._activity = sheet.activity  # not the sheet, which has this: no circles
-
-    @cached_property
-    def _sums(self) -> tuple[Int64, Int64, Int64]:
-        end = np.sort(self.end, kind="stable")
-        return end, _prefix_int(self.start), _prefix_int(end)
-
-    def spent_before(self, t: Int64) -> Int64:
-        """Time of all events before each t. Overflow of the products cancels in the difference."""
-        end, starts, ends = self._sums
-        begun = np.searchsorted(self.start, t, side="left")
-        done = np.searchsorted(end, t, side="left")
-        return (t * begun - starts[begun]) - (t * done - ends[done])
-
-    @memoized
-    def _prefix(self, weight: str) -> Values:
-        name = weight.removesuffix("^2")
-        values = sets.WEIGHTS[name](self._activity, self.rows)
-        values = values if name == weight else values**2
-        return np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
-
-    def weight_before(self, weight: str, index: Int64) -> Values:
-        """The weight of the first ``index`` events."""
-        return self._prefix(weight)[index]
-
-
 class Sheet:
-    """A trace's named sets, each computed once on first use."""
+    """A trace's named sets, each computed once on first use, and what of each lies before every
+    edge of a window: what that is counted with is as large as the trace, and is not kept."""
 
-    def __init__(self, analysis: Analysis) -> None:
+    def __init__(self, analysis: Analysis, edges: Int64) -> None:
+        """``edges``: where windows start and end, ns, in any order."""
         self.analysis, self.activity = analysis, analysis.activity
+        self.edges = distinct(edges)
 
     @memoized
-    def track(self, name: str) -> Track:
+    def rows(self, name: str) -> Int64:
         """A set of rows."""
-        return Track(self, sets.rows(self.activity, name))
+        return sets.rows(self.activity, name)
 
-    @memoized
     def intervals(self, name: str) -> Intervals:
         """A set of time."""
         if name in sets.ROWS:  # its rows may be at hand
-            return self.activity.spans(self.track(name).rows)
+            return self.activity.spans(self.rows(name))
         family, _, kind = name.partition(":")
         if family in savings.INTERVALS:
             return savings.INTERVALS[family](self.analysis, kind)
         return sets.intervals(self.activity, name)
+
+    # -- before each edge ----------------------------------------------------------------------
+
+    @memoized
+    def covered(self, name: str) -> Int64:
+        """Time of a set of time."""
+        return self.intervals(name).before(self.edges)
+
+    @memoized
+    def count(self, name: str) -> Int64:
+        """Events of a set of rows that start."""
+        start = self.activity.trace.start[self.rows(name)]
+        return np.asarray(np.searchsorted(start, self.edges), np.int64)
+
+    @memoized
+    def spent(self, name: str) -> Int64:
+        """Time of all events of a set. Overflow of the products cancels in the difference."""
+        trace, rows, t = self.activity.trace, self.rows(name), self.edges
+        end = np.sort(trace.end[rows], kind="stable")
+        begun, done = self.count(name), np.searchsorted(end, t)
+        starts, ends = _prefix_int(trace.start[rows]), _prefix_int(end)
+        return np.asarray((t * begun - starts[begun]) - (t * done - ends[done]), np.int64)
+
+    @memoized
+    def weight(self, name: str, weight: str) -> Values:
+        """The weight of the events of a set that start."""
+        one = weight.removesuffix("^2")
+        values = sets.WEIGHTS[one](self.activity, self.rows(name))
+        values = values if one == weight else values**2
+        total = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
+        return np.asarray(total[self.count(name)], np.float64)
+
+    # -- of the whole trace --------------------------------------------------------------------
 
     @memoized
     def scale(self, name: str) -> float:
@@ -102,12 +104,12 @@ def _prefix_int(values: Int64) -> Int64:
 
 
 class Cuts:
-    """Windows [start, end), ns, over one sheet. Measures are float64[len(self)]."""
+    """Windows [start, end), ns, whose edges the sheet has. Measures are float64[len(self)]."""
 
     def __init__(self, sheet: Sheet, start: Int64, end: Int64) -> None:
         self.sheet = sheet
-        self.start = start
-        self.end = end
+        self.start, self._first = start, np.searchsorted(sheet.edges, start)
+        self.end, self._last = end, np.searchsorted(sheet.edges, end)
 
     def __len__(self) -> int:
         return len(self.start)
@@ -117,33 +119,25 @@ class Cuts:
         """ns."""
         return (self.end - self.start).astype(np.float64)
 
-    @memoized
     def covered(self, of: str) -> Values:
         """Covered time of an interval set, ns."""
-        return self.sheet.intervals(of).covered(self.start, self.end).astype(np.float64)
+        return self._inside(self.sheet.covered(of))
 
-    @memoized
     def spent(self, of: str) -> Values:
         """Time of all events of a set, ns."""
-        track = self.sheet.track(of)
-        inside = track.spent_before(self.end) - track.spent_before(self.start)
-        return inside.astype(np.float64)
+        return self._inside(self.sheet.spent(of))
 
-    @memoized
-    def _index(self, of: str) -> tuple[Int64, Int64]:
-        start = self.sheet.track(of).start
-        return np.searchsorted(start, self.start), np.searchsorted(start, self.end)
-
-    @memoized
     def count(self, of: str) -> Values:
         """Events of a set that start in the window."""
-        first, last = self._index(of)
-        return (last - first).astype(np.float64)
+        return self._inside(self.sheet.count(of))
 
     def total(self, of: str, weight: str) -> Values:
         """A weight, summed over the events of a set that start in the window."""
-        track, (first, last) = self.sheet.track(of), self._index(of)
-        return track.weight_before(weight, last) - track.weight_before(weight, first)
+        return self._inside(self.sheet.weight(of, weight))
+
+    def _inside(self, before: Int64 | Values) -> Values:
+        """Of an amount before each edge what lies in each window."""
+        return np.asarray(before[self._last] - before[self._first], np.float64)
 
     def longest(self, of: str) -> Values:
         """The longest piece of an interval set inside the window, ns."""

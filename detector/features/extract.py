@@ -27,11 +27,11 @@ def extract(analysis: Analysis, windows: Sequence[Window]) -> Float32:
     """
     if not windows:
         return np.empty((0, len(COLUMNS)), np.float32)
-    sheet, analyzed = Sheet(analysis), analysis.analyzed
     table = np.array(
         [(w.start, w.end, w.outer_start, w.outer_end) for w in windows], np.int64
     ).reshape(-1, 4)
     outer, which = np.unique(table[:, 2:], axis=0, return_inverse=True)
+    sheet, analyzed = Sheet(analysis, table.ravel()), analysis.analyzed
     narrow = _all(Cuts(sheet, table[:, 0], table[:, 1]))
     wide = _all(Cuts(sheet, outer[:, 0], outer[:, 1]))
     place = _places(analyzed, table[:, 0], table[:, 1])

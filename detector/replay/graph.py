@@ -205,7 +205,7 @@ class Graph:
         clocks disagree so far that events wait in a circle, nobody waits for what was recorded
         later; if that is not enough, nobody waits at all."""
         deps, node = self.deps, self.deps.node
-        later = self.recorded[deps.on] >= self.recorded[node]
+        later = self.recorded(deps.on) >= self.recorded(node)
         for left_out in (np.zeros(len(node), np.bool_), later, np.ones(len(node), np.bool_)):
             self.deps = self._without(deps, left_out)
             try:
@@ -220,18 +220,14 @@ class Graph:
             return deps
         prev = self.sequences.before(len(self.gap))
         free = np.unique(deps.node[left_out])
-        self.gap[free] = self.recorded[free] - self.dur[free] - self.recorded[prev[free]]
+        self.gap[free] = self.origin[free] - self.recorded(prev[free])
         keep = ~left_out & ~np.isin(deps.node, free[prev[free] < 0])
         edge = deps.node[keep], deps.on[keep].astype(np.int64), deps.delay[keep]
         return Deps.of(len(self.gap), [edge], self._kinds)
 
-    @cached_property
-    def recorded(self) -> Int64:
-        """The time of every node as recorded; of device work its end."""
-        at = self.origin.copy()
-        work = np.flatnonzero(self.is_work)
-        at[2 * work] = self.trace.end[work]
-        return at
+    def recorded(self, nodes: Int64 | Int32) -> Int64:
+        """The times of nodes as recorded; of device work its end."""
+        return np.asarray(self.origin[nodes] + self.dur[nodes], np.int64)
 
     def _kinds(self, node: Int64, on: Int64) -> UInt8:
         """Of what ``node`` waits for."""

@@ -128,14 +128,18 @@ class Savings:
     def _ends(self, until: int | None) -> int:
         """When the last of the program's events recorded up to ``until`` comes, as recorded."""
         if until not in self._known_ends:
-            self._known_ends[until] = self._last(self.graph.recorded, until)
+            recorded = self.graph.recorded(self._lasts(until))
+            self._known_ends[until] = int(recorded.max(initial=self.floor))
         return self._known_ends[until]
 
     def _last(self, at: Int64, until: int | None) -> int:
         """The same at the times ``at``."""
+        return int(at[self._lasts(until)].max(initial=self.floor))
+
+    def _lasts(self, until: int | None) -> Int32:
         if until not in self._known_last:
             self._known_last[until] = self._may_be_last(until)
-        return int(at[self._known_last[until]].max(initial=self.floor))
+        return self._known_last[until]
 
     def _may_be_last(self, until: int | None) -> Int32:
         """Of the program's nodes recorded up to ``until`` those that can come last: all of device
@@ -143,7 +147,7 @@ class Savings:
         graph, nodes = self.graph, self.nodes
         mine = graph.program[nodes // 2]
         if until is not None:
-            mine &= graph.recorded[nodes] <= until
+            mine &= graph.recorded(nodes) <= until
         followed = np.append(mine[1:] & (self.prev[nodes[1:]] == nodes[:-1]), False)
         return nodes[mine & ~(followed & graph.is_host[nodes // 2])]
 
@@ -157,8 +161,9 @@ class Savings:
     @cached_property
     def _by_time(self) -> tuple[Int32, Int64]:
         nodes = self.nodes[self.graph.program[self.nodes // 2]]
-        nodes = nodes[np.argsort(self.graph.recorded[nodes], kind="stable")]
-        return nodes, self.graph.recorded[nodes]
+        recorded = self.graph.recorded(nodes)
+        order = np.argsort(recorded, kind="stable")
+        return nodes[order], recorded[order]
 
     # -- edits ---------------------------------------------------------------------------------
     def _changed(self, repair: Repair) -> Changed:

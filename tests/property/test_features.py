@@ -365,7 +365,7 @@ def test_names_are_unique() -> None:
 @given(TRACES, WINDOWS)
 def test_every_feature_equals_its_twin(trace: Trace, windows: list[tuple[int, int]]) -> None:
     edges = np.array(windows, np.int64) * 1_000
-    cuts = Cuts(Sheet(analysis_of(trace)), edges[:, 0], edges[:, 1])
+    cuts = Cuts(Sheet(analysis_of(trace), edges.ravel()), edges[:, 0], edges[:, 1])
     slow = SlowTrace(trace)
     lengths = tuple(end - start for start, end in windows)
     looks = [Look(slow, start, end, lengths) for start, end in windows]
@@ -382,7 +382,8 @@ def test_the_generated_traces_move_every_feature() -> None:
     edges = np.array([(0, 60), (60, 120), (120, 240), (240, 350)], np.int64) * 1_000
     still = {feature.name for feature in FEATURES}
     for seed in range(150):
-        cuts = Cuts(Sheet(analysis_of(random_trace(seed))), edges[:, 0], edges[:, 1])
+        sheet = Sheet(analysis_of(random_trace(seed)), edges.ravel())
+        cuts = Cuts(sheet, edges[:, 0], edges[:, 1])
         for feature in FEATURES:
             values = feature.compute(cuts)
             if len(set(values[~np.isnan(values)])) > 1:
@@ -431,11 +432,11 @@ def test_context_is_the_wide_window_the_trace_and_the_same_place(seed: int) -> N
     trace, analyzed = random_trace(seed), some_steps(seed)
     windows = by_step(analyzed, 4)
     columns = matrix_of(trace, analyzed, windows)
-    sheet = Sheet(analysis_of(trace, analyzed))
     outer = sorted({(w.outer_start, w.outer_end) for w in windows})
-    edges = np.array(outer, np.int64)
-    wide_cuts = Cuts(sheet, edges[:, 0], edges[:, 1])
+    wide_edges = np.array(outer, np.int64)
     edges = np.array([(w.start, w.end) for w in windows], np.int64)
+    sheet = Sheet(analysis_of(trace, analyzed), np.append(wide_edges, edges))
+    wide_cuts = Cuts(sheet, wide_edges[:, 0], wide_edges[:, 1])
     narrow_cuts = Cuts(sheet, edges[:, 0], edges[:, 1])
     for feature in FEATURES:
         narrow = feature.compute(narrow_cuts)
