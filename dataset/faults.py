@@ -132,6 +132,8 @@ EXTRAS: tuple[tuple[str, Variant, str], ...] = (
 # What findings were wrong about most often on real traces, with its healthy counterpart: compiled
 # programs with warm caches, pauses and collections of services, first use of memory, tokenizers
 # and image processors, inference on a CPU, optimizers in all forms, the framework's own time.
+# The encoder is served only: in training its attention drops out, for which torch has no fused
+# kernel on a CPU, so none of its traces would be healthy.
 # (workload, variant, seed, with stacks, faults each on its own, healthy extras)
 HARD_WORKLOADS = ("encoder", "patches", "tiny")
 PROGRAMS = (*WORKLOADS, *HARD_WORKLOADS)
@@ -148,14 +150,11 @@ HARD: tuple[tuple[str, Variant, int, bool, tuple[str, ...], tuple[str, ...]], ..
         ("tiny", "plain", seed, seed % 2 == 0, ("compute-single-tensor-optimizer",), ())
         for seed in range(5)
     ),
-    ("encoder", "plain", 0, True, ("host-gc-pause",), ("first",)),
-    ("encoder", "plain", 1, False, ("compute-single-tensor-optimizer",), ("collect",)),
     ("patches", "plain", 0, True, ("memory-zero-grad-fill",), ("first",)),
     ("patches", "plain", 1, False, ("compute-single-tensor-optimizer",), ("collect",)),
     ("patches", "loader", 0, True, ("input-main-thread-preprocessing",), ()),
-    ("encoder", "loader", 1, False, ("input-dataloader-sync",), ()),
     *((name, "compiled", 4, True, ("compile-graph-break",), ()) for name in COMPILED),
-    *((name, "compiled", 0, True, (), ()) for name in ("encoder", "tiny")),
+    ("tiny", "compiled", 0, True, (), ()),
 )
 
 
