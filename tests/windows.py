@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from detector.features import COLUMNS
+from detector.features.savings import SAVED
 from detector.flagger import Scores
 from detector.lab.training import Training
 from detector.taxonomy import NONE
@@ -13,6 +14,7 @@ from detector.taxonomy import NONE
 CPU, GPU = "host-gc-pause", "memory-dtype-churn"
 TINY = Training(rounds=15, parameters={"num_threads": 1})
 ROWS = 24  # windows of a trace
+SAVINGS = [COLUMNS.index(column) for column in SAVED]
 
 
 def table(traces: int = 12, seed: int = 0, prefix: str = "t", programs: int = 3) -> pd.DataFrame:
@@ -26,6 +28,7 @@ def table(traces: int = 12, seed: int = 0, prefix: str = "t", programs: int = 3)
         features = random.normal(size=(ROWS, len(COLUMNS))).astype(np.float32)
         features[:, side] += 8 * inside
         features[:, 2:40] += 4 * inside[:, None]
+        features[:, SAVINGS] = 0  # noise there would be what a head begins with
         about = {
             "trace": f"{prefix}{k}",
             "origin": "recorded",

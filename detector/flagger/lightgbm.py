@@ -1,5 +1,8 @@
 """The flagger that ships: gradient-boosted trees, one head per side.
 
+A head begins with what the core alone says of a window, the largest saving of its side, and the
+trees learn what to add to it, in log odds.
+
 Model files are LightGBM's own text beside a JSON card. The card holds the feature names, the
 columns that the trees go by, the curves that make probabilities of raw scores, the
 thresholds and the hash of each text; a model that does not match its card, or this version's
@@ -18,8 +21,10 @@ import numpy.typing as npt
 
 from detector.errors import ModelError
 from detector.features import COLUMNS
+from detector.features.savings import SAVED
 from detector.flagger import Float32, Scores, calibration, trees
 from detector.flagger.trees import Trees, read, sha256
+from detector.patterns import BY_ID
 
 Float64 = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -27,8 +32,37 @@ Bools = npt.NDArray[np.bool_]
 SIDES: Final = ("cpu", "gpu")
 SHIPPED: Final = Path(__file__).resolve().parent.parent / "models" / "flagger"
 TOP: Final = 3
+BEGINNING: Final = "largest saving of the side"
+EDGE: Final = 0.01  # of a window: smaller savings, and larger ones than all but so much, are alike
+SURE: Final = 1e-12
 # What a card must hold.
-CARD: Final = frozenset(("version", "features", "columns", "calibration", "threshold", "sha256"))
+CARD: Final = frozenset(
+    ("version", "features", "columns", "beginning", "calibration", "threshold", "sha256")
+)
+
+
+def savings(columns: Sequence[str], seen: Float32, side: str) -> Float32:
+    """What repairing each of a side's patterns saves of each window, [n, patterns in ``columns``]:
+    shares in [0, 1]."""
+    found: Float32 = np.clip(np.nan_to_num(seen[:, _saved(columns, side)]), 0.0, 1.0)
+    return found
+
+
+def beginning(columns: Sequence[str], seen: Float32, side: str) -> Float64:
+    """The largest saving of a side in each window, as log odds: float64[n]."""
+    largest = savings(columns, seen, side).max(axis=1, initial=0.0).astype(np.float64)
+    return _log_odds(np.clip(largest, EDGE, 1 - EDGE))
+
+
+def _saved(columns: Sequence[str], side: str) -> npt.NDArray[np.int64]:
+    """Where the savings of a side's patterns stand among these columns."""
+    mine = {name for name, pattern in SAVED.items() if BY_ID[pattern].side == side}
+    return np.array([i for i, column in enumerate(columns) if column in mine], np.int64)
+
+
+def _log_odds(probability: Float64) -> Float64:
+    found: Float64 = np.log(probability / (1 - probability))
+    return found
 
 
 class Heads:
@@ -51,12 +85,22 @@ class Heads:
         """What a side's head says, uncalibrated: float64[n]."""
         if not len(seen):
             return np.zeros(0)
-        return np.asarray(self.boosters[side].predict(seen, num_threads=2), np.float64)
+        added = np.asarray(self.boosters[side].predict(seen, num_threads=2), np.float64)
+        whole = beginning(self.columns, seen, side) + _log_odds(np.clip(added, SURE, 1 - SURE))
+        raw: Float64 = 1 / (1 + np.exp(-whole))
+        return raw
 
     def contributions(self, side: str, seen: Float32) -> Float64:
-        """Each column's part in the raw score, log odds: LightGBM's own SHAP values."""
+        """Each column's part in the raw score, log odds: LightGBM's own SHAP values, and for the
+        largest saving what the head begins with, over a window without any."""
         share = self.boosters[side].predict(seen, pred_contrib=True, num_threads=2)
-        return np.asarray(share, np.float64)[:, :-1]
+        parts = np.asarray(share, np.float64)[:, :-1]
+        places = _saved(self.columns, side)
+        if len(places):
+            largest = places[savings(self.columns, seen, side).argmax(axis=1)]
+            least = float(_log_odds(np.array(EDGE)))
+            parts[np.arange(len(seen)), largest] += beginning(self.columns, seen, side) - least
+        return parts
 
 
 class LightGBMFlagger:
@@ -101,6 +145,8 @@ def read_card(folder: Path) -> dict[str, Any]:
     file, card = folder / "card.json", trees.read_card(folder, CARD)
     if tuple(card["features"]) != COLUMNS:
         raise ModelError(f"{file}: made for other features than this version computes")
+    if card["beginning"] != BEGINNING:
+        raise ModelError(f"{file}: its heads begin with {str(card['beginning'])[:40]!r}")
     columns = card["columns"]
     if not isinstance(columns, list) or not set(COLUMNS).issuperset(map(str, columns)):
         raise ModelError(f"{file}: its trees go by columns that are no features")
@@ -131,6 +177,7 @@ def save(folder: Path, heads: Heads, card: dict[str, Any]) -> int:
         **card,
         "features": list(COLUMNS),
         "columns": list(heads.columns),
+        "beginning": BEGINNING,
         "sha256": {head: sha256(text) for head, text in texts.items()},
     }
     (folder / "card.json").write_text(json.dumps(full, indent=1, sort_keys=True) + "\n")

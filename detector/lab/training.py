@@ -18,7 +18,7 @@ from detector.features import COLUMNS
 from detector.features.savings import SAVED
 from detector.flagger import Float32, calibration
 from detector.flagger.lightgbm import SIDES as SIDES
-from detector.flagger.lightgbm import Heads
+from detector.flagger.lightgbm import Heads, beginning
 from detector.lab.programs import groups
 from detector.patterns import BY_ID
 
@@ -128,9 +128,11 @@ def _fit_head(
 
     risen = [rises(column, head) for column in columns] if settings.monotone else None
     frame = frame[weight_of_knowledge(frame, head, settings) > 0]
+    seen = matrix(frame, columns)
     data = lightgbm.Dataset(
-        matrix(frame, columns),
+        seen,
         target(frame, head, settings),
+        init_score=beginning(columns, seen, head),
         weight=weights(frame, head, settings) * weight_of_knowledge(frame, head, settings),
         feature_name=[f"f{i}" for i in range(len(columns))],  # names live in the card
     )

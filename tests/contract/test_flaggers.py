@@ -22,6 +22,7 @@ from detector.flagger.trees import Trees
 from detector.lab.training import Training, fit
 from detector.patterns import BY_ID
 from detector.taxonomy import NONE
+from tests.windows import SAVINGS
 
 pd = pytest.importorskip("pandas")
 
@@ -30,9 +31,10 @@ QUICK = Training(rounds=8, parameters={"feature_fraction": 1.0})
 
 
 def random_matrix(rows: int, seed: int = 0) -> Float32:
-    """Shares, with NaN where a feature is not defined."""
+    """Shares, with NaN where a feature is not defined; nothing saves anything."""
     random = np.random.default_rng(seed)
     matrix = random.random((rows, len(COLUMNS))).astype(np.float32)
+    matrix[:, SAVINGS] = 0
     return np.where(random.random(matrix.shape) < 0.2, np.nan, matrix).astype(np.float32)
 
 
@@ -256,7 +258,7 @@ def test_a_card_of_fewer_columns_than_its_trees_go_by(folder: Path, tmp_path: Pa
     assert "columns, its card by 1" in refusal(spoilt(folder, tmp_path, columns=["busy"]))
 
 
-REQUIRED = ["version", "threshold", "sha256", "features", "columns", "calibration"]
+REQUIRED = ["version", "beginning", "threshold", "sha256", "features", "columns", "calibration"]
 
 
 @pytest.mark.parametrize("key", REQUIRED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,7 +18,7 @@ from detector.errors import DetectorError
 from detector.features import COLUMNS, FEATURES
 from detector.features.savings import SAVED
 from detector.flagger import calibration
-from detector.flagger.lightgbm import SIDES, LightGBMFlagger
+from detector.flagger.lightgbm import SIDES, Heads, LightGBMFlagger
 from detector.lab import training
 from detector.lab.experiments import FlaggerExperiment
 from detector.lab.importance import importance
@@ -34,6 +35,7 @@ from detector.lab.training import (
     weights,
 )
 from detector.taxonomy import NONE
+from tests.windows import SAVINGS
 
 pytest.importorskip("lightgbm", reason="training needs the train extra")
 
@@ -56,6 +58,7 @@ def windows(
             side = ("cpu", "gpu")[k // 2 % 2]
             features = random.normal(size=(rows, len(COLUMNS))).astype(np.float32)
             features[:, :2] = 0
+            features[:, SAVINGS] = 0  # noise there would be what a head begins with
             features[:, ("cpu", "gpu").index(side)] = bad
             about = {
                 "trace": f"{workload}/{k}",
@@ -224,7 +227,7 @@ def test_what_holds_in_one_workload_alone_is_not_known_when_it_is_held_out() -> 
     frame = windows({"odd": "recorded", "b": "recorded", **others})
     mine = frame["workload"] == "odd"
     frame.loc[mine, COLUMNS[0]] = 1 - frame.loc[mine, COLUMNS[0]]
-    scored = held_out(frame, fit_folds(frame, replace(TINY, rounds=90, recorded_weight=1.0)))
+    scored = held_out(frame, fit_folds(frame, replace(TINY, rounds=200, recorded_weight=1.0)))
     odd = scored[scored["workload"] == "odd"]
     other = scored[scored["workload"] == "b"]
     assert auc((odd["cpu"] > 0).to_numpy(), odd["cpu_score"].to_numpy()) < 0.2
@@ -522,3 +525,27 @@ def test_what_is_made_of_one_base_is_drawn_as_one() -> None:
         }
     )
     assert clusters(frame).tolist() == ["base/a", "base/a", "classifier", "classifier"]
+
+
+class Silent:
+    """Trees that add nothing."""
+
+    def predict(self, seen: np.ndarray, pred_contrib: bool = False, **_: object) -> np.ndarray:
+        return np.zeros((len(seen), 3)) if pred_contrib else np.full(len(seen), 0.5)
+
+
+def test_a_head_begins_with_the_largest_saving_of_its_side() -> None:
+    columns = ("saved_host_gc_pause", "saved_compute_fp32_matmul")  # host's, device's
+    heads = Heads(columns, {"cpu": Silent(), "gpu": Silent()})
+    seen = np.array([[0.3, 0.8], [0.0, np.nan], [1.0, 0.0]], np.float32)
+    assert heads.raw("cpu", seen).tolist() == pytest.approx([0.3, 0.01, 0.99])
+    assert heads.raw("gpu", seen).tolist() == pytest.approx([0.8, 0.01, 0.01])
+    assert heads.raw("cpu", seen[:0]).tolist() == []
+    parts = heads.contributions("gpu", seen)
+    assert parts[0].tolist() == pytest.approx([0.0, math.log(0.8 / 0.2) - math.log(0.01 / 0.99)])
+    assert not parts[1:].any()
+
+
+def test_without_savings_a_head_begins_the_same_everywhere() -> None:
+    heads = Heads(("busy",), {"cpu": Silent(), "gpu": Silent()})
+    assert len(set(heads.raw("cpu", np.ones((3, 1), np.float32)).tolist())) == 1

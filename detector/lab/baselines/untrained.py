@@ -7,22 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from detector.features import COLUMNS
-from detector.features.savings import SAVED
 from detector.flagger import Flagger, Float32, Scores
-from detector.flagger.lightgbm import SIDES
+from detector.flagger.lightgbm import SIDES, savings
 from detector.flagger.rules import RuleFlagger
-from detector.patterns import BY_ID
 
 if TYPE_CHECKING:
     import pandas as pd
 
 LEAST: Final = 0.01  # of a window: saving less is not worth a look
-_SAVED: Final = {
-    side: np.array(
-        [COLUMNS.index(c) for c, pattern in SAVED.items() if BY_ID[pattern].side == side]
-    )
-    for side in SIDES
-}
 
 
 class Constant:
@@ -53,10 +45,7 @@ class LargestSaving:
 
     def score(self, matrix: Float32) -> Scores:
         """See ``Flagger``."""
-        cpu, gpu = (
-            np.clip(np.nan_to_num(matrix[:, _SAVED[side]]), 0.0, 1.0).max(axis=1, initial=0.0)
-            for side in SIDES
-        )
+        cpu, gpu = (savings(COLUMNS, matrix, side).max(axis=1, initial=0.0) for side in SIDES)
         return Scores(cpu, gpu)
 
     def top_features(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
