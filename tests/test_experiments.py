@@ -22,8 +22,8 @@ from detector.report import from_json
 pytest.importorskip("pandas", reason="training needs the train extra")
 
 ROOT = Path(__file__).resolve().parent.parent
-# (pair, pattern) of the recorded traces that take part: healthy and faulty, three programs, any two
-# of which have right candidates and wrong ones.
+LOADING = ("detector", "language", "translator")  # each has a right candidate and a wrong one
+# (pair, pattern) of the recorded traces that take part, healthy and faulty.
 TAKEN = {
     ("classifier-compiled-1", ()),
     ("classifier-compiled-1", ("compile-graph-break",)),
@@ -35,6 +35,8 @@ TAKEN = {
     ("language-plain-1", ()),
     ("language-plain-1", ("memory-redundant-copy",)),
     ("language-plain-1", ("host-loop-indexing",)),
+    *((f"{name}-loader-1", ()) for name in LOADING),
+    *((f"{name}-loader-1", ("input-main-thread-preprocessing",)) for name in LOADING),
 }
 ONE = "+experiment.settings.parameters.num_threads=1"  # more only get in each other's way here
 FLAGGER = [ONE, "experiment.settings.rounds=3"]

@@ -1,8 +1,8 @@
 """Training the confidence: labelled candidates -> trees and their calibration.
 
 A candidate is right where the label of its trace names its pattern there (``scoring.kind_of``).
-What nobody knows teaches nothing: in an injected trace, what the untouched base has as well.
-Simulated candidates teach nothing either: which of them are needless is the simulator's choice.
+What nobody knows teaches nothing: in an injected trace, what the untouched base has as well; in a
+simulated one, whatever was not put in.
 
 Everything is deterministic for a table and a seed. Confidences are held out by program: no
 candidate is ever scored by trees, or calibrated by a curve, that saw its program; nor did the trees
@@ -24,7 +24,7 @@ from detector.features.candidate import COLUMNS
 from detector.flagger import Float32, calibration
 from detector.flagger.confidence import KINDS, Float64, calibrated, kind_of
 from detector.lab.programs import groups, program
-from detector.lab.scoring import Prediction, read_truths
+from detector.lab.scoring import Prediction, Truth, read_truths
 from detector.lab.scoring.judged import kind_of as kind_of_finding
 from detector.lab.scoring.judged import of_bases
 from detector.lab.scoring.truth import EVERYTHING
@@ -32,7 +32,8 @@ from detector.lab.tables import table
 
 Bools = npt.NDArray[np.bool_]
 
-REAL: Final = ("injected", "recorded", "natural")  # origins to learn from and to measure on
+REAL: Final = ("injected", "recorded", "natural")  # origins to calibrate by and to measure on
+SIMULATED: Final = "simulated"
 TAUGHT: Final = ("right", "sized")  # pattern and place: the size is the replay's affair
 NOBODY_KNOWS: Final = ("unknown", "harmless")
 LEAST_SHARE: Final = 0.03  # of the analyzed time: smaller candidates calibrate nothing
@@ -54,7 +55,13 @@ class ConfidenceTraining:
     leaves: int = 7
     learning_rate: float = 0.05
     weights: dict[str, float] = field(
-        default_factory=lambda: {"recorded": 2.0, "injected": 1.0, "natural": 5.0, "doubted": 0.3}
+        default_factory=lambda: {
+            "recorded": 2.0,
+            "injected": 1.0,
+            "simulated": 0.3,
+            "natural": 5.0,
+            "doubted": 0.3,
+        }
     )
     folds: int = 8
     parameters: dict[str, Any] = field(default_factory=dict)
@@ -99,7 +106,6 @@ def read(data: Path, same: Mapping[str, str]) -> Candidates:
     workload's name the program that it is a version of. Raises DetectorError where something is
     missing."""
     frame, truths = table(data, "candidates", EVERYTHING), read_truths(data)
-    frame = frame[frame["origin"].isin(REAL)]
     found = tuple(map(_finding, frame.to_dict("records")))
     mine = [truths[f.trace] for f in found]
     of_trace: dict[str, list[Prediction]] = {}
@@ -112,10 +118,16 @@ def read(data: Path, same: Mapping[str, str]) -> Candidates:
         frame["trace"].to_numpy(np.str_),
         frame["origin"].to_numpy(np.str_),
         np.array([program(t.program, same) for t in mine], np.str_),
-        np.array([kind_of_finding(f, t, before.get(t.base, {})) for f, t in pairs], np.str_),
+        np.array([_kind(f, t, before.get(t.base, {})) for f, t in pairs], np.str_),
         np.array([f.savings_us / t.analyzed_us for f, t in pairs]),
         found,
     )
+
+
+def _kind(found: Prediction, truth: Truth, before: Mapping[str, float]) -> str:
+    """What is beside the fault of a simulated program is the simulator's choice."""
+    kind = kind_of_finding(found, truth, before)
+    return "unknown" if truth.origin == SIMULATED and kind not in TAUGHT else kind
 
 
 def _finding(row: Mapping[str, Any]) -> Prediction:

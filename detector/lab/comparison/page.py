@@ -93,8 +93,10 @@ def _findings(groups: Found) -> Iterator[str]:
     yield (
         "Right: the pattern, the place (IoU ≥ 0.3, or half of the label) and the savings (within "
         "2×) of the label. Precision and recall: findings and problems of 5 % and more. Masked: "
-        "findings where nobody knows what is wrong are left out. Named, new: injected faults "
-        "beside their untouched base. ECE: of the stated confidence. All rows choose among the "
+        "findings where nobody knows what is wrong are left out: most of a real base's time, and "
+        "what a row reports of the untouched base as well, where it rises by less than 3 % of the "
+        "trace or 30 % of itself. Named, new: injected faults beside their untouched base. ECE: of "
+        "the stated confidence. All rows choose among the "
         f"same candidates. *{CORE}*: every one; *{PRODUCT}*: the product, those of 0.5 and more; "
         "a flagger's row: those in whose places it flags a window of their side, as sure as its "
         f"highest score there; *{BOTH}*: those that both keep."
@@ -246,7 +248,8 @@ def _how(results: Found, looked: int) -> Iterator[str]:
         f"and calibration of what ships. Flaggers learn from {settings['train_windows']:,} windows "
         f"at most. *{CONSTANT}*: the most frequent costly pattern, over the whole trace. Products "
         "before: figures of their own runs, with half of the injected traces scanned and a judge "
-        "trained on less than the one that shipped."
+        "trained on less than the one that shipped; what the untouched base has as well counted as "
+        "wrong."
     )
     yield (
         f"The test data were looked at {looked} times ([log](results/looks.md)). Details: "

@@ -42,9 +42,8 @@ class ConfidenceExperiment:
         text = training.fit(rows, self.settings).model_to_string()
         fit_s = time.perf_counter() - begun
         metrics = figures(data, rows, training.strangers(rows, self.settings))
-        frame = table(data, "candidates", EVERYTHING)
         card: dict[str, Any] = {
-            **provenance(data, frame[frame["origin"].isin(REAL)]),
+            **provenance(data, table(data, "candidates", EVERYTHING)),
             "name": "confidence",
             "calibration": dict(zip(KINDS, curves, strict=True)),
             "held_out": {name: str(value) for name, value in metrics.items()},
