@@ -19,7 +19,7 @@ from detector.features.measure import (
     count_share,
 )
 from detector.features.sequence import combined, distance, recurs, shifted
-from detector.rows import needless_dropout, needless_graph
+from detector.signals.event_sets import needless_dropout, needless_graph
 from detector.trace import Int64
 
 PERIODS: Final = range(1, 9)

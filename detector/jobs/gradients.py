@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from detector import vocabulary
-from detector.collectives import element_bytes
-from detector.job import Communication, Gradients
 from detector.jobs.rank import Calls, calls_of, elements_of
 from detector.jobs.traffic import dimension, traffic
 from detector.jobs.volumes import bytes_of
-from detector.rows import first_type
+from detector.logs.collectives import element_bytes
+from detector.report.job import Communication, Gradients
 from detector.signals import Signals
 from detector.signals.device import issued
+from detector.signals.event_sets import first_type
 from detector.trace import Cat, Int64, Step
 from detector.window import AnalyzedTime
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from detector import ledger
 from detector.activity import Activity
-from detector.collectives import kernel_of, op_of
 from detector.ledger import CODE
-from detector.rows import first_type, is_shape, parsed
+from detector.logs.collectives import kernel_of, op_of
 from detector.signals import Signals, signals_of
+from detector.signals.event_sets import first_type, is_shape, parsed
 from detector.trace import Int8, Int32, Int64, Trace
 from detector.window import AnalyzedTime, analyzed_time
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from detector.job import Gradients, JobTraffic
 from detector.render.clean import clean
 from detector.render.html_text import WIDTH, rect, strip
 from detector.render.units import plural, size
 from detector.report import Report
+from detector.report.job import Gradients, JobTraffic
 
 HEADING = "Communication profile"
 MOST = 6  # rows on a terminal

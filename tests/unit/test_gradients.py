@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from detector.analysis import analyze
-from detector.job import Communication, Gradients
 from detector.jobs.gradients import communication
 from detector.jobs.rank import MOST_ELEMENTS, elements_of
 from detector.kineto import read
 from detector.render import traffic
 from detector.report import Report
+from detector.report.job import Communication, Gradients
 from detector.trace import Trace
 from tests.traces import Event, annotation, kernel, launch, memcpy, op, trace_of
 
