@@ -23,6 +23,7 @@ from detector.ledger import cpu, device
 from detector.ledger.causes import BY_ID, CAUSES, CODE, Cause
 from detector.ledger.host import Host
 from detector.ledger.pieces import Pieces, merged, of_spans
+from detector.rowset import groups
 from detector.signals import Signals
 from detector.signals.frames import OWN, Place, climb, place
 from detector.trace import Cat, Int64
@@ -83,10 +84,10 @@ class Ledger:
         chosen = (p.cause == CODE[cause]) & (p.row >= 0)
         if not chosen.any():
             return ()
-        spent = np.bincount(p.row[chosen], (p.end - p.start)[chosen])
-        rows = np.flatnonzero(spent)
+        (rows,), which = groups(p.row[chosen])
+        spent = np.bincount(which, p.end[chosen] - p.start[chosen])
         label = self._labels(rows)
-        time = np.bincount(label, spent[rows]).astype(np.int64)
+        time = np.bincount(label, spent).astype(np.int64)
         first = np.full(len(time), len(rows))
         first[label[::-1]] = np.arange(len(rows))[::-1]
         heaviest = np.lexsort((first, -time))[:most]
