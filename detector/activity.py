@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from detector import vocabulary
+from detector.index_sets import difference, distinct, groups, union
 from detector.intervals import EMPTY, Intervals
-from detector.memo import memoized
-from detector.rowset import difference, distinct, groups, union
+from detector.memoize import memoized
 from detector.trace import Bool, Cat, Int64, Trace
 
 HOST_NAMED: Final = (Cat.CPU_OP, Cat.USER_ANNOTATION, Cat.PYTHON_FUNCTION)

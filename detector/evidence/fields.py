@@ -17,8 +17,8 @@ import numpy.typing as npt
 from detector import vocabulary
 from detector.activity import Activity
 from detector.features import sets
+from detector.index_sets import among
 from detector.intervals import Intervals
-from detector.rowset import among
 from detector.trace import NS_PER_US, Bool, Cat, Int64
 
 Amount = Callable[[int, int], float]  # additive over adjacent spans [start, end), ns

@@ -12,7 +12,7 @@ from detector.activity import Activity
 from detector.evidence import words
 from detector.evidence.listing import Floats, around
 from detector.evidence.rates import Rate, Rates
-from detector.rowset import among, distinct, groups
+from detector.index_sets import among, distinct, groups
 from detector.trace import Bool, Cat, Int64
 from detector.window import AnalyzedTime
 

@@ -8,13 +8,13 @@ from typing import Final
 
 import numpy as np
 
-from detector import devices, vocabulary
+from detector import gpu_specs, vocabulary
 from detector.activity import Activity
-from detector.devices import Device
 from detector.evidence.arithmetic import GRADIENTS, Arithmetic, Work, is_known
 from detector.evidence.listing import Floats
+from detector.gpu_specs import Device
+from detector.index_sets import among, groups, union
 from detector.patterns import capability
-from detector.rowset import among, groups, union
 from detector.trace import Cat, Int64, Trace
 
 _MOST_KINDS: Final = 2_000  # of (op, shapes, types) under one name: more are not worked out
@@ -105,7 +105,7 @@ class Rates:
     @cached_property
     def device(self) -> Device | None:
         """The main device, where the table has it."""
-        return devices.known(capability.device_name(self.a))
+        return gpu_specs.known(capability.device_name(self.a))
 
     @cached_property
     def _arithmetic(self) -> Arithmetic:

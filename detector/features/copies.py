@@ -19,8 +19,8 @@ from detector.features.measure import (
     time_share,
 )
 from detector.features.sequence import shifted
+from detector.index_sets import groups
 from detector.intervals import Intervals
-from detector.rowset import groups
 from detector.trace import Int64
 
 SMALL_BYTES: Final = 64 * 1024

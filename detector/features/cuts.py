@@ -14,9 +14,9 @@ import numpy as np
 from detector.analysis import Analysis
 from detector.features import savings, sets
 from detector.features.measure import Need, Values
+from detector.index_sets import distinct
 from detector.intervals import Intervals
-from detector.memo import memoized
-from detector.rowset import distinct
+from detector.memoize import memoized
 from detector.trace import Cat, Int64
 
 

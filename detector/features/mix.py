@@ -19,8 +19,8 @@ from detector.features.measure import (
     count_share,
 )
 from detector.features.sequence import combined, distance, recurs, shifted
-from detector.rows import needless_dropout, needless_graph
-from detector.rowset import among
+from detector.index_sets import among
+from detector.signals.event_sets import needless_dropout, needless_graph
 from detector.trace import Int64
 
 PERIODS: Final = range(1, 9)

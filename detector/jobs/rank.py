@@ -11,8 +11,8 @@ import numpy as np
 
 from detector import ledger
 from detector.activity import Activity
-from detector.collectives import kernel_of, op_of
 from detector.ledger import CODE
+from detector.logs.collectives import kernel_of, op_of
 from detector.signals import Signals, signals_of
 from detector.trace import Int8, Int32, Int64, Trace
 from detector.window import AnalyzedTime, analyzed_time

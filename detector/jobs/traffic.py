@@ -9,11 +9,11 @@ from typing import Final
 
 import numpy as np
 
-from detector.collectives import bus_factor, total_factor
-from detector.job import JobTraffic
 from detector.jobs.match import Matched
 from detector.jobs.rank import Kind, RankTrace
 from detector.jobs.volumes import bytes_of
+from detector.logs.collectives import bus_factor, total_factor
+from detector.report.job import JobTraffic
 from detector.trace import NS_PER_US, Int64
 
 _DIMENSIONS: Final = (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol, runtime_checkable
 
 from detector.evidence import Evidence
-from detector.judging import Judging
+from detector.report.judging import Judging
 
 EVEN: Final = 0.5  # odds from which on a model that names a pattern confirms it
 UNSURE: Final = "unclear to the model"  # why a verdict stands in for a model's

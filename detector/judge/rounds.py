@@ -20,7 +20,7 @@ from detector.judge.client import Got
 from detector.judge.grounding import ground
 from detector.judge.transport import CallError
 from detector.judge.wire import NoTextError
-from detector.judging import JudgeRound, Judging
+from detector.report.judging import JudgeRound, Judging
 from detector.taxonomy import NONE, UNCLEAR
 
 Message = dict[str, str]

@@ -18,12 +18,12 @@ from typing import Final
 import numpy as np
 
 from detector.activity import LONGEST_NAME
+from detector.index_sets import groups
 from detector.intervals import Intervals
 from detector.ledger import cpu, device
 from detector.ledger.causes import BY_ID, CAUSES, CODE, Cause
 from detector.ledger.host import Host
 from detector.ledger.pieces import Pieces, merged, of_spans
-from detector.rowset import groups
 from detector.signals import Signals
 from detector.signals.frames import OWN, Place, climb, place
 from detector.trace import Cat, Int64

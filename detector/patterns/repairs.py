@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 
+from detector.index_sets import among, difference, distinct, groups, union
 from detector.replay.repair import Repair
-from detector.rowset import among, difference, distinct, groups, union
 from detector.signals import Signals
 from detector.signals.python import gaps
 from detector.trace import Int64

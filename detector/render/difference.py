@@ -16,13 +16,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from detector.difference import Change, Difference, FindingChange, Side, Status
 from detector.render import wording
 from detector.render.clean import clean
 from detector.render.ledger import place
 from detector.render.markdown import escaped
 from detector.render.units import duration, plural, rounded
 from detector.report import LedgerPlace
+from detector.report_diff.difference import Change, Difference, FindingChange, Side, Status
 
 LEAST_US: Final = 1.0  # of a step: a smaller change of a cause is not listed
 LEAST_SHARE: Final = 0.005  # ... nor one of so small a part of the step

@@ -15,7 +15,7 @@ from detector.render.clean import clean_lines
 from detector.render.html_text import WIDTH, document, rect, svg, text
 from detector.render.units import duration, percent
 from detector.report import Finding, Report
-from detector.shown import TopEvent
+from detector.report.events import TopEvent
 
 _MOST_METRICS = 200
 _FACTS = 5

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from detector.job import Job, JobCollective, JobRank, JobTraffic
 from detector.render.clean import clean
 from detector.render.units import duration, rounded, size
+from detector.report.job import Job, JobCollective, JobRank, JobTraffic
 
 MOST = 16  # ranks, in the terminal's table
 PICTURED = 256  # ranks, in a picture: thinner rows would not be seen

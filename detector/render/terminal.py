@@ -11,12 +11,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from detector.job import Job
 from detector.render import job as job_text
 from detector.render import ledger, wording
 from detector.render.clean import clean, clean_lines
 from detector.render.units import duration, percent, plural, rounded
 from detector.report import Finding, Report
+from detector.report.job import Job
 from detector.taxonomy import Severity
 
 _COLOURS: dict[Severity, str] = {

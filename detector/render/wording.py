@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from detector.job import Job
 from detector.patterns import BY_ID
 from detector.render.clean import clean
 from detector.render.ledger import has_device, place
@@ -20,7 +19,8 @@ from detector.report import (
     SourceLine,
     occurrences,
 )
-from detector.shown import TopEvent
+from detector.report.events import TopEvent
+from detector.report.job import Job
 from detector.taxonomy import NONE
 
 LEDGER = "Where the analyzed time went"

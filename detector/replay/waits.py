@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from detector import vocabulary
+from detector.index_sets import distinct, groups
 from detector.replay.solve import Edge
-from detector.rowset import distinct, groups
 from detector.trace import Bool, Cat, Int64, Trace
 
 if TYPE_CHECKING:

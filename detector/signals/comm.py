@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detector import vocabulary
-from detector.rowset import groups
+from detector.index_sets import groups
 from detector.signals.definition import Signal, Signals
 from detector.signals.waits import called
 from detector.trace import Bool, Int64

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detector import analyzable, pipeline
+from detector import pipeline
+from detector.analysis import analyzable
 from detector.evidence import Evidence
 from detector.findings import Settings
 from detector.flagger import Float32, Scores

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detector.errors import DetectorError
-from detector.judging import Doubted, JudgeRound, Judging
 from detector.report import (
     LEVELS,
     Candidate,
@@ -34,7 +33,8 @@ from detector.report import (
     occurrences,
     to_json,
 )
-from detector.shown import Peaks, TopEvent
+from detector.report.events import Peaks, TopEvent
+from detector.report.judging import Doubted, JudgeRound, Judging
 from scripts import report_format
 from tests.sample_reports import EXCERPT
 

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from detector.activity import Activity
-from detector.rowset import groups
+from detector.index_sets import groups
 from detector.trace import Cat
 from detector.window import AnalyzedTime
 

@@ -22,7 +22,7 @@ from detector.render.clean import clean
 from detector.report import Finding, Report
 
 if TYPE_CHECKING:
-    from detector.scanning import Stages
+    from detector.scan_file import Stages
 
 MOST_CHARS: Final = 12_000  # of an answer
 MOST_ROWS: Final = 40
@@ -102,8 +102,8 @@ class Desk:
     def diff(self, before: str, after: str) -> str:
         """What changed between two recordings of a program: the time of a step, findings gone,
         new, better or worse."""
-        from detector.difference import compare
         from detector.render import difference
+        from detector.report_diff.difference import compare
 
         return difference.markdown(compare(self._report(before), self._report(after)))[:MOST_CHARS]
 
@@ -119,7 +119,7 @@ class Desk:
     def _report(self, trace: str) -> Report:
         from detector.diff import is_report
         from detector.report import from_json
-        from detector.scanning import report_of
+        from detector.scan_file import report_of
 
         key = _key(trace)
         if key not in self._reports:
@@ -201,9 +201,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="as of a scan")
     arguments = parser.parse_args(argv)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from detector.cli.output import complain
     from detector.config import compose
-    from detector.output import complain
-    from detector.scanning import stages_of
+    from detector.scan_file import stages_of
 
     try:
         serve(Desk(stages_of(compose("scan", arguments.overrides))))

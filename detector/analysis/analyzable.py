@@ -11,9 +11,9 @@ from typing import Final
 
 import numpy as np
 
+from detector.index_sets import groups
 from detector.ledger import CODE, Ledger, build
 from detector.patterns import PATTERNS
-from detector.rowset import groups
 from detector.signals import Signals
 from detector.window import AnalyzedTime
 

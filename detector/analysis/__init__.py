@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from detector import analyzable, candidates, guards, ledger
+from detector import candidates, ledger
 from detector.activity import Activity
-from detector.analyzable import WhyNot
+from detector.analysis import analyzable, guards
+from detector.analysis.analyzable import WhyNot
 from detector.candidates import Candidates
 from detector.ledger import Ledger
 from detector.signals import Signals, signals_of

@@ -17,10 +17,10 @@ from typing import Literal
 import msgspec
 
 from detector.errors import DetectorError
-from detector.job import Job
-from detector.judging import Judging
-from detector.plain import plain
-from detector.shown import Excerpt, Peaks, TopEvent
+from detector.report.events import Excerpt, Peaks, TopEvent
+from detector.report.job import Job
+from detector.report.json_values import plain
+from detector.report.judging import Judging
 from detector.taxonomy import Severity, Side
 
 SCHEMA = 2

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detector.rowset import among, difference, distinct, groups, union
+from detector.index_sets import among, difference, distinct, groups, union
 
 FEW = st.lists(st.integers(0, 12), max_size=40)
 WIDE = st.lists(st.integers(0, 2**40), max_size=12)  # too far apart for a table
