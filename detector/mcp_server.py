@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from detector import __version__
 from detector.errors import ConfigError, DetectorError
 from detector.evidence.views import VIEWS, Views
-from detector.render import wording
+from detector.render import measures, wording
 from detector.render.clean import clean
 from detector.report import Finding, Report
 
@@ -67,7 +67,7 @@ class Desk:
     def evidence(self, trace: str, finding: str) -> str:
         """One finding in full, by its id: why, what to change, source lines, all measures."""
         found = self._finding(trace, finding)
-        rows = wording.evidence(found, most=200, everything=True)
+        rows = measures.measures(found, most=200, everything=True)
         return _bounded(
             {
                 **_row(found),

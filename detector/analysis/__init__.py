@@ -35,7 +35,8 @@ class Analysis:
 
 def analyze(trace: Trace) -> Analysis:
     """Raises TraceError where its events lie too far apart to be analyzed."""
-    activity, analyzed = Activity(trace), analyzed_time(trace)
+    activity = Activity(trace)
+    analyzed = analyzed_time(trace, activity)
     signals = signals_of(trace, activity)
     times = ledger.build(signals, analyzed.start, analyzed.end)
     why_not = analyzable.why_not(times, analyzed)

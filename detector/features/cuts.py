@@ -90,7 +90,7 @@ class Sheet:
         trace = self.activity.trace
         known: dict[Need, Callable[[], bool]] = {
             "device": lambda: self.activity.has_device,
-            "host": lambda: bool(np.isin(trace.cat, (Cat.CPU_OP, Cat.RUNTIME, Cat.DRIVER)).any()),
+            "host": lambda: bool(trace.is_of((Cat.CPU_OP, Cat.RUNTIME, Cat.DRIVER)).any()),
             "stacks": lambda: trace.has_stacks,
             "shapes": lambda: trace.has_shapes,
         }
