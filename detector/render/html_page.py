@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from html import escape
 
-from detector.render import html_overview, html_timeline, ledger, measures, wording
+from detector.render import html_overview, html_timeline, ledger, measures, traffic, wording
 from detector.render import job as job_text
 from detector.render.clean import clean_lines
 from detector.render.html_text import WIDTH, document, rect, svg, text
@@ -36,6 +36,7 @@ def render(report: Report) -> str:
         *_findings(report),
         *html_overview.steps(report),
         *_top(report),
+        *traffic.html(report),
         *_foot(report),
     ]
     return document(f"{report.source.path}: performance findings", body, data=data)

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from detector.render import job as job_text
-from detector.render import ledger, measures, wording
+from detector.render import ledger, measures, traffic, wording
 from detector.render.clean import clean, clean_lines
 from detector.render.console import printed
 from detector.render.units import duration, percent, plural, rounded
@@ -40,6 +40,8 @@ def render(report: Report, *, width: int = 100, colour: bool = False) -> str:
         parts += [Text(), _job(report.job)]
     if report.analyzable and report.ledger:
         parts += [Text(), _ledger(report)]
+    if sent := traffic.lines(report):
+        parts += [Text(), _list(traffic.HEADING, sent)]
     if report.warnings:
         parts += [Text(), *(_hanging("!", w, "yellow") for w in report.warnings)]
     for number, finding in enumerate(found, 1):
