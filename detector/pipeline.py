@@ -137,7 +137,7 @@ def _finer(
     for i, pair in zip(unsure, zip(again[::2], again[1::2], strict=True), strict=True):
         known = [case for case in pair if not case.verdict.fallback]
         if known:
-            best = max(known, key=lambda case: case.verdict.confidence)
+            best = max(known, key=lambda case: case.verdict.first.confidence)
             own = replace(cases[i].verdict, fallback="")
             cases[i] = replace(best, verdict=combined(own, Outcome(best.verdict)))
             clear += 1

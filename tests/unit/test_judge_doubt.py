@@ -15,7 +15,7 @@ from detector.evidence import Evidence
 from detector.features.candidate import COLUMNS
 from detector.flagger.confidence import ConstantConfidence
 from detector.flagger.lightgbm import LightGBMFlagger
-from detector.judge import Judge, Verdict
+from detector.judge import Judge, Named, Verdict
 from detector.judge.doubt import SPARED, doubted, in_turn, worth_asking
 from detector.judge.nothing import NoJudge
 from detector.judge.openai import OpenAIJudge
@@ -44,7 +44,7 @@ def place(score: float, threshold: float, *patterns: str) -> Evidence:
 
 
 def said(pattern: str, confidence: float = 0.9) -> Outcome:
-    return Outcome(Verdict(pattern, confidence, "So.", ""))
+    return Outcome(Verdict((Named(pattern, confidence, "So.", ""),)))
 
 
 def asked(places: Sequence[Evidence], answers: Sequence[Outcome]) -> list[str]:
