@@ -275,6 +275,8 @@ class Finding:
     savings_range_us: tuple[float, float] = (0.0, 0.0)
     """What is likely saved: from when all other findings are repaired to when none is, widened by
     how far replays of the pattern were off for known faults; four of five lay inside."""
+    savings_alone_us: float = 0.0
+    """What the replay saves when this pattern alone is repaired; 0 where it was not replayed so."""
     by_step_us: tuple[float, ...] = ()
     """What each of ``source.steps`` gains alone; empty without steps."""
     share: float = 0.0

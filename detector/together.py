@@ -25,7 +25,7 @@ ADVICE: Final = {
     " runs on its cores.",
     "compute": "It computes longer: give it the same share of the work, or look at that device's"
     " clock and neighbours.",
-    "sync": "It waits for its own device: remove the synchronisation that the other ranks do not"
+    "sync": "It waits for its own device: remove the synchronization that the other ranks do not"
     " make.",
     "copy": "Its copies take longer: pin its memory, or look at that device's link.",
     "unknown": "Record stacks on that rank: what it does meanwhile is not in its trace.",
@@ -165,7 +165,7 @@ def explain(job: Job, straggler: JobStraggler) -> str:
     text = (
         f"{'The other rank waits' if others == 1 else f'The other {others} ranks wait'}"
         f" {straggler.waited_us / 1e3:,.1f} ms for rank {straggler.rank}"
-        f" ({straggler.share:.0%} of all waiting, {straggler.how})."
+        f" ({100 * straggler.share:.0f} % of all waiting, {straggler.how})."
     )
     if straggler.causes:
         listed = ", ".join(f"{c.us / 1e3:,.1f} ms {c.label}" for c in straggler.causes[:3])

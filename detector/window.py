@@ -155,9 +155,9 @@ def _disjoint(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
 
 def _work_span(trace: Trace) -> tuple[int, int]:
-    """From the first work to the last; the synchronise of the profiler's own stop is no work."""
+    """From the first work to the last; the synchronize of the profiler's own stop is no work."""
     work = np.isin(trace.cat, (Cat.CPU_OP, Cat.KERNEL, Cat.GPU_MEMCPY, Cat.GPU_MEMSET))
-    work |= np.isin(trace.cat, (Cat.RUNTIME, Cat.DRIVER)) & ~_synchronises(trace)
+    work |= np.isin(trace.cat, (Cat.RUNTIME, Cat.DRIVER)) & ~_synchronizes(trace)
     if not work.any():
         work = ~np.isin(trace.cat, (Cat.OVERHEAD, Cat.OTHER))
     if not work.any():
@@ -181,7 +181,7 @@ def _first_launch(trace: Trace, start: int) -> int:
     return int(min(first, trace.start[launch[launch >= 0]].min(initial=first)))
 
 
-def _synchronises(trace: Trace) -> Bool:
+def _synchronizes(trace: Trace) -> Bool:
     """Which rows are calls that wait for the device."""
     called = np.unique(trace.name[trace.rows(Cat.RUNTIME, Cat.DRIVER)])
     waits = np.zeros(len(trace.names), np.bool_)
