@@ -31,7 +31,7 @@ import yaml
 from rich.progress import track
 
 from dataset.labels import TRACE_SUFFIX
-from detector.output import exit_on_error
+from detector.cli.output import exit_on_error
 
 MANIFEST: Final = Path(__file__).resolve().with_name("bases.yaml")
 BLOCK: Final = 1 << 20

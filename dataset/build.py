@@ -37,8 +37,8 @@ from dataset.splits import ROLES, Member, schemes
 from dataset.tables import Tables, tables
 from dataset.trim import trimmed
 from dataset.units import LeftOut, Unit
+from detector.cli.output import exit_on_error
 from detector.config import CONF_DIR, checked, plain
-from detector.output import exit_on_error
 
 HERE = Path(__file__).resolve().parent
 UNFINISHED = "unfinished"  # lies in the folder while a build runs

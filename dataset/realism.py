@@ -43,11 +43,11 @@ from dataset.signature import Float64, alike, place, signatures
 from dataset.tables import tables
 from dataset.units import OWN as OWN_LICENCE
 from dataset.units import Injected, LeftOut
+from detector.cli.output import complain
 from detector.errors import DetectorError
 from detector.features import COLUMNS
 from detector.lab.metrics import Estimate, auc, by_cluster
 from detector.lab.tables import table
-from detector.output import complain
 
 if TYPE_CHECKING:
     import pandas as pd

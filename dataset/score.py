@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from dataset.splits import MAIN
+from detector.cli.output import complain
 from detector.errors import DetectorError
 from detector.lab.scoring import (
     Truth,
@@ -34,7 +35,6 @@ from detector.lab.scoring import (
     read_truths,
 )
 from detector.lab.scoring.table import page, plain
-from detector.output import complain
 
 PARTS = ("test", "natural")
 

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from detector import vocabulary
+from detector.index_sets import difference, distinct, groups, union
 from detector.intervals import EMPTY, Intervals
-from detector.memo import memoized
-from detector.rowset import difference, distinct, union
+from detector.memoize import memoized
 from detector.trace import Bool, Cat, Int64, Trace
 
 HOST_NAMED: Final = (Cat.CPU_OP, Cat.USER_ANNOTATION, Cat.PYTHON_FUNCTION)
@@ -77,7 +77,7 @@ class Activity:
         of these rows are looked at.
         """
         name = self.trace.name[rows]
-        matches = self._named(pattern, *cats) if cats else self._matches(pattern, np.unique(name))
+        matches = self._named(pattern, *cats) if cats else self._matches(pattern, distinct(name))
         return rows[matches[name]]
 
     def of(self, *cats: Cat) -> Int64:
@@ -135,7 +135,7 @@ class Activity:
         devices = self.trace.device[kernels]
         if not len(devices):
             return -1
-        ids, which = np.unique(devices, return_inverse=True)
+        (ids,), which = groups(devices)
         return int(ids[np.argmax(np.bincount(which, self.trace.dur[kernels]))])
 
     def _on_main(self, rows: Int64) -> Int64:
@@ -192,7 +192,7 @@ class Activity:
     def kernel_kind(self) -> npt.NDArray[np.int8]:
         """Index into ``KERNEL_KINDS`` (+1; 0 = other) for every name of the trace."""
         kind = np.zeros(len(self.trace.names), np.int8)
-        used = np.unique(self.trace.name[self.kernels])
+        used = distinct(self.trace.name[self.kernels])
         for i in used:
             name = self.trace.names[i][:LONGEST_NAME].lower()
             for code, pattern in enumerate(vocabulary.KERNEL_KINDS.values(), 1):
@@ -242,7 +242,7 @@ class Activity:
         """What computes: kernels that are no collectives; on a CPU run the ops."""
         if not self.has_device:
             return self.named(self.of(Cat.CPU_OP), vocabulary.HOST["compute"])
-        return np.setdiff1d(self.kernels, self.comm_rows, assume_unique=True)
+        return difference(self.kernels, self.comm_rows)
 
     @cached_property
     def compute(self) -> Intervals:

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
-from detector import difference
 from detector import report as plain
 from detector.errors import DetectorError, TraceError
+from detector.report_diff import difference
 
 if TYPE_CHECKING:
     import pandas
@@ -125,7 +125,7 @@ def scan_trace(trace: Source, *, overrides: Sequence[str] = (), **settings: obje
     Raises TraceError where it cannot be read, ConfigError for a setting that does not exist.
     """
     from detector.config import compose
-    from detector.scanning import report_of, stages_of
+    from detector.scan_file import report_of, stages_of
 
     stages = stages_of(compose("scan", _overrides(overrides, settings)))
     if isinstance(trace, str | Path):
@@ -163,7 +163,7 @@ def report_to(
     """
 
     def ready(profiler: Profiler) -> None:
-        from detector.output import complain, say, write_all
+        from detector.cli.output import complain, say, write_all
 
         name = f"rank{_rank()}-step{profiler.step_num}"
         file = Path(folder, f"{name}.pt.trace.json.gz")
@@ -235,7 +235,7 @@ class profile:  # noqa: N801 (as torch.profiler.profile is called)
             scanned = self.path
         self.report = scan_trace(scanned, overrides=self._overrides, **self._settings)
         if self.show:
-            from detector.output import emit
+            from detector.cli.output import emit
 
             emit(str(self.report), machine=False)
 

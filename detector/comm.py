@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from detector.entry import exit_code
+from detector.cli.exit_codes import exit_code
 from detector.errors import DetectorError
 
 
@@ -18,9 +18,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from detector.cli.output import complain, emit
     from detector.jobs.logs import report
     from detector.logs.read import files, read
-    from detector.output import complain, emit
     from detector.render import comm
 
     paths, lost = files(arguments.path)

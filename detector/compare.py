@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             (arguments.out / "compare.json").write_text(json.dumps(rows, indent=1) + "\n")
             _plot(rows, [run for _, run in found], arguments.out / "compare.png")
     except (DetectorError, OSError) as error:
-        from detector.output import complain
+        from detector.cli.output import complain
 
         return complain(error)
     return 0

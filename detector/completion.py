@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("shell", choices=SHELLS)
     shell = parser.parse_args(argv).shell
-    from detector.output import emit
+    from detector.cli.output import emit
 
     script = _fish() if shell == "fish" else _bash()
     emit((_ZSH if shell == "zsh" else "") + script, machine=True)
@@ -92,7 +92,7 @@ def _fish() -> str:
 
 
 def _commands() -> tuple[str, ...]:
-    from detector.command import COMMANDS
+    from detector.__main__ import COMMANDS
 
     return tuple(COMMANDS)
 
@@ -112,13 +112,13 @@ def _choices() -> dict[str, str]:
 
 def _options() -> dict[str, list[str]]:
     """The long options of each command, out of its help; of a scan under no name."""
-    from detector.command import COMMANDS
+    from detector.__main__ import COMMANDS
 
     return {name: _long(name) for name in ("", *COMMANDS)}
 
 
 def _long(name: str) -> list[str]:
-    from detector.command import main as run
+    from detector.__main__ import main as run
 
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from detector.entry import exit_code
+from detector.cli.exit_codes import exit_code
 from detector.errors import DetectorError, TraceError
 
 if TYPE_CHECKING:
-    from detector.difference import Difference
     from detector.report import Report
+    from detector.report_diff.difference import Difference
 
 FORMATS = ("terminal", "json", "markdown", "html")
 FILES = {"json": "diff.json", "markdown": "diff.md", "html": "diff.html"}
@@ -28,8 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from detector.difference import compare, expected
-    from detector.output import complain, emit, view
+    from detector.cli.output import complain, emit, view
+    from detector.report_diff.difference import compare, expected
 
     paths = arguments.before, arguments.after
     before, after = (read(path, arguments.overrides) for path in paths)
@@ -57,9 +57,9 @@ def read(path: str, overrides: Sequence[str] = ()) -> Report:
             return from_json(Path(path).read_bytes())
         except DetectorError as error:
             raise TraceError(f"{path}: {error}") from error
+    from detector.cli.targets import find_traces, opened
     from detector.config import compose
-    from detector.scanning import report_of, stages_of
-    from detector.targets import find_traces, opened
+    from detector.scan_file import report_of, stages_of
 
     targets = find_traces(path)
     if len(targets) != 1:
@@ -91,7 +91,7 @@ def _render(found: Difference, form: str, width: int, colour: bool) -> str:
 
 
 def _write(folder: Path, found: Difference) -> None:
-    from detector.output import say, write
+    from detector.cli.output import say, write
 
     folder.mkdir(parents=True, exist_ok=True)
     for form, name in FILES.items():

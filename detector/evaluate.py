@@ -7,9 +7,9 @@ import sys
 import hydra
 from omegaconf import DictConfig
 
+from detector.cli.output import exit_on_error
 from detector.config import CONF_DIR, checked, job, plain
 from detector.lab.experiments.record import conducted
-from detector.output import exit_on_error
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="evaluate")

@@ -29,8 +29,10 @@ class Intervals:
         start, end = start[keep], end[keep]
         if not len(start):
             return EMPTY
-        order = np.argsort(start, kind="stable")
-        start, end = start[order], np.maximum.accumulate(end[order])
+        if (start[1:] < start[:-1]).any():
+            order = np.argsort(start, kind="stable")
+            start, end = start[order], end[order]
+        end = np.maximum.accumulate(end)
         first = np.empty(len(start), np.bool_)
         first[0] = True
         np.greater(start[1:], end[:-1], out=first[1:])

@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from detector import __version__, features, guards, heap
-from detector.analysis import Analysis, analyze
-from detector.assembly import excerpt_of, report_of
+from detector import __version__, features, process_memory
+from detector.analysis import Analysis, analyze, guards
+from detector.build_report import excerpt_of, report_of
 from detector.evidence import Evidence, gather
 from detector.evidence.context import Contexts
 from detector.evidence.views import Views
 from detector.features import candidate
 from detector.findings import USUAL, Assessed, Case, Settings, findings_of, places_of, suspects
+from detector.findings.identity import identity
 from detector.flagger import Flagger, Scores
 from detector.flagger.confidence import Confidence
-from detector.identity import identity
 from detector.judge import UNSURE, Answers, AskingJudge, Judge
 from detector.patterns import IDS
 from detector.region import Region, halves, merge, top_features
@@ -46,11 +46,11 @@ def report_on(
 ) -> Report:
     """The report of an analyzed trace. Raises what the judge's backend cannot turn into a
     warning."""
-    heap.trim()
+    process_memory.trim()
     analyzed, found = analysis.analyzed, analysis.candidates.found
     windows = windower(analyzed)
     matrix = features.extract(analysis, windows)
-    heap.trim()
+    process_memory.trim()
     scores = flagger.score(matrix)
     learnt = confidence.score(candidate.matrix(analysis)).tolist()
     own = places_of(found, learnt, analyzed, windows, scores)
@@ -137,7 +137,7 @@ def _finer(
     for i, pair in zip(unsure, zip(again[::2], again[1::2], strict=True), strict=True):
         known = [case for case in pair if not case.verdict.fallback]
         if known:
-            best = max(known, key=lambda case: case.verdict.confidence)
+            best = max(known, key=lambda case: case.verdict.first.confidence)
             own = replace(cases[i].verdict, fallback="")
             cases[i] = replace(best, verdict=combined(own, Outcome(best.verdict)))
             clear += 1

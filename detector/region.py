@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from detector.flagger import Flagger, Float32, Scores
+from detector.index_sets import union
 from detector.intervals import Intervals
-from detector.rowset import union
 from detector.taxonomy import Side
 from detector.trace import Int64
 from detector.window import Window

@@ -16,7 +16,7 @@ def list_all(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--format", choices=("text", "json"), default="text")
     form = parser.parse_args(argv).format
-    from detector.output import emit
+    from detector.cli.output import emit
     from detector.patterns import PATTERNS
 
     if form == "json":
@@ -39,7 +39,7 @@ def show(argv: Sequence[str]) -> int:
     )
     parser.add_argument("pattern", metavar="PATTERN", help="its id, as reports name it")
     wanted = parser.parse_args(argv).pattern
-    from detector.output import complain, emit
+    from detector.cli.output import complain, emit
     from detector.patterns import BY_ID
     from detector.render import pattern_page
 

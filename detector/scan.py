@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detector import __version__
-from detector.entry import exit_code
+from detector.cli.exit_codes import exit_code
+from detector.cli.targets import Target, distinct, find_traces, opened
 from detector.errors import DetectorError, TraceError
-from detector.targets import Target, distinct, find_traces, opened
 
 if TYPE_CHECKING:
+    from detector.cli.gate import Gate
+    from detector.cli.output import Output
     from detector.config import Config
-    from detector.gate import Gate
-    from detector.output import Output
-    from detector.scanning import Stages
+    from detector.scan_file import Stages
 
 FORMATS = ("terminal", "json", "markdown", "sarif")
 LEVELS = ("info", "low", "medium", "high", "critical")
@@ -40,8 +40,8 @@ def _run(arguments: argparse.Namespace) -> int:
     words, overrides = _split(arguments.trace)
     if not words:
         raise DetectorError("no TRACE given: name a file, a folder, a glob or - (see --help)")
+    from detector.cli.gate import gate_of
     from detector.config import compose
-    from detector.gate import gate_of
 
     wanted = arguments.fail_on, arguments.select, arguments.ignore, arguments.baseline
     gate = gate_of(*wanted, Path.cwd())
@@ -49,7 +49,7 @@ def _run(arguments: argparse.Namespace) -> int:
     targets, missing = _find(words)
     if len(words) == 1 and missing:
         raise missing[0][1]
-    from detector.output import Output
+    from detector.cli.output import Output
 
     out = Output(arguments.format, arguments.out, several=len(targets) + len(missing) > 1)
     for target, error in missing:
@@ -58,7 +58,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if len(targets) > 1 and not any(target.readable_once for target in targets):
             _many(targets, [*gate.overrides, *overrides], arguments.config_dir, config, gate, out)
         else:
-            from detector.scanning import stages_of
+            from detector.scan_file import stages_of
 
             stages = stages_of(config)  # what is wrong with it is said before any trace is read
             for target in targets:
@@ -88,7 +88,7 @@ def _one(target: Target, stages: Stages, gate: Gate, out: Output) -> None:
     """Scan one trace; what goes wrong with it is said and does not stop the others."""
     try:
         with opened(target, keep=out.folder is not None) as (file, again):
-            from detector.scanning import scan
+            from detector.scan_file import scan
 
             with _progress(target.label) as progress:
                 found = scan(file, target.label, stages, progress)
@@ -114,8 +114,8 @@ def _many(
     out: Output,
 ) -> None:
     """Scan several files; those that are ranks of one job give one report."""
-    from detector.folder import scan_all
-    from detector.output import remark
+    from detector.batch.scan_all import scan_all
+    from detector.cli.output import remark
 
     outcomes, notes = scan_all(targets, overrides, config_dir, config.build("executor"))
     for note in notes:

@@ -7,6 +7,7 @@ parent precedes its children. "Absent" is -1 in every integer column.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
@@ -143,7 +144,7 @@ class Trace:
     @cached_property
     def is_device_work(self) -> Bool:
         """Kernels, copies and memsets (graph kernels too); not annotations, not sync rows."""
-        return np.isin(self.cat, DEVICE_WORK)
+        return self.is_of(DEVICE_WORK)
 
     @cached_property
     def vendor(self) -> Vendor:
@@ -176,4 +177,10 @@ class Trace:
 
     def rows(self, *cats: Cat) -> Int64:
         """Indices of the events of these categories, in time order."""
-        return np.flatnonzero(np.isin(self.cat, cats))
+        return np.flatnonzero(self.is_of(cats))
+
+    def is_of(self, cats: Iterable[Cat]) -> Bool:
+        """By row whether it is of one of these categories."""
+        table = np.zeros(len(Cat), np.bool_)
+        table[list(cats)] = True
+        return table[self.cat]

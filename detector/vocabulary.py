@@ -161,6 +161,9 @@ COPIES_ONLY: Final = re.compile(
 # Ops whose copies are their way of working: torch's own, and nodes of the backward pass.
 COPIES_FOR_ITSELF: Final = re.compile(r"^(aten::|torch(::|\.)|c10d::|\w+Backward\d+$)")
 DDP_PASS: Final = re.compile(r"^DistributedDataParallel\.forward$")
+# A gradient added to its parameter's; what DDP copies of a reduced bucket into a gradient.
+ACCUMULATES: Final = re.compile(r"^torch::autograd::AccumulateGrad$")
+OUT_OF_BUCKET: Final = re.compile(r"^torch\.distributed\.ddp\.reducer::copy_bucket_to_grad$")
 VIEW: Final = re.compile(r"^aten::as_strided$")
 READS_BACK: Final = re.compile(
     r"^aten::(item|_local_scalar_dense|is_nonzero|equal|allclose|to|_to_copy|copy_|cpu|tolist"

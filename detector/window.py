@@ -60,13 +60,14 @@ class Window:
 # -- analyzed time ---------------------------------------------------------------------------------
 
 
-def analyzed_time(trace: Trace) -> AnalyzedTime:
+def analyzed_time(trace: Trace, activity: Activity | None = None) -> AnalyzedTime:
     """The steady state of a trace, and in plain words what stands against analyzing it.
 
-    Raises TraceError where its events lie more than ``LONGEST_SPAN`` apart.
+    ``activity``: the trace's, where it is known already. Raises TraceError where events lie more
+    than ``LONGEST_SPAN`` apart.
     """
     _check_span(trace)
-    activity = Activity(trace)
+    activity = activity or Activity(trace)
     warnings = [] if activity.has_device else ["device activity unavailable"]
     steps = _disjoint(trace.steps)
     if steps:
@@ -156,10 +157,10 @@ def _disjoint(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
 def _work_span(trace: Trace) -> tuple[int, int]:
     """From the first work to the last; the synchronize of the profiler's own stop is no work."""
-    work = np.isin(trace.cat, (Cat.CPU_OP, Cat.KERNEL, Cat.GPU_MEMCPY, Cat.GPU_MEMSET))
-    work |= np.isin(trace.cat, (Cat.RUNTIME, Cat.DRIVER)) & ~_synchronizes(trace)
+    work = trace.is_of((Cat.CPU_OP, Cat.KERNEL, Cat.GPU_MEMCPY, Cat.GPU_MEMSET))
+    work |= trace.is_of((Cat.RUNTIME, Cat.DRIVER)) & ~_synchronizes(trace)
     if not work.any():
-        work = ~np.isin(trace.cat, (Cat.OVERHEAD, Cat.OTHER))
+        work = ~trace.is_of((Cat.OVERHEAD, Cat.OTHER))
     if not work.any():
         return 0, 0
     return int(trace.start[work].min()), int(trace.end[work].max())

@@ -87,11 +87,11 @@ def by_stage(trace: Path, overrides: list[str]) -> tuple[Meter, Any]:
     with meter.stage("imports"):
         import detector.kineto
         import detector.pipeline
-        import detector.scanning
+        import detector.scan_file
         from detector.config import compose
         from detector.render.json_text import render
     with meter.stage("settings and models"):
-        stages = detector.scanning.stages_of(compose("scan", overrides))
+        stages = detector.scan_file.stages_of(compose("scan", overrides))
     wrap(meter)
     parts = dict(stages.parts)
     parts["windower"] = meter.timed("windows", parts["windower"])

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from dataset import labels
 from detector.config import compose
-from detector.difference import compare
 from detector.report import from_json, to_json
-from detector.scanning import report_of, stages_of
+from detector.report_diff.difference import compare
+from detector.scan_file import report_of, stages_of
 
 CHANGED = ("gone", "new", "better", "worse")
 

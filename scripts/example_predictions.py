@@ -20,10 +20,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the checkout that is measured, installed or not
 
+from detector.cli.output import complain  # noqa: E402
 from detector.errors import DetectorError  # noqa: E402  the path first
 from detector.lab.scoring import predictions_of, read_truths  # noqa: E402
 from detector.lab.scoring.prediction import Prediction, constant  # noqa: E402
-from detector.output import complain  # noqa: E402
 from scripts.scanned import Stages, cases  # noqa: E402
 
 EXAMPLES = ROOT / "dataset" / "examples"

@@ -29,8 +29,8 @@ from dataset.labels import LabelError  # noqa: E402
 from dataset.publish import Row, publish  # noqa: E402
 from dataset.splits import SCHEMES  # noqa: E402
 from dataset.tables import tables  # noqa: E402
+from detector.cli.output import exit_on_error  # noqa: E402
 from detector.errors import DetectorError  # noqa: E402
-from detector.output import exit_on_error  # noqa: E402
 from detector.window import ByStep  # noqa: E402
 
 

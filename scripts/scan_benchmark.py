@@ -23,8 +23,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the checkout that is measured, installed or not
 
+from detector.cli.output import complain  # noqa: E402
 from detector.errors import DetectorError  # noqa: E402  the path first
-from detector.output import complain  # noqa: E402
 from detector.report import to_json  # noqa: E402
 from scripts.scanned import Case, Stages, cases, each, trained_on  # noqa: E402
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from detector import analyzable, candidates, guards, ledger
+from detector import candidates, ledger
 from detector.activity import Activity
-from detector.analysis import Analysis
+from detector.analysis import Analysis, analyzable, guards
 from detector.signals import signals_of
 from detector.trace import Trace
 from detector.window import AnalyzedTime, analyzed_time

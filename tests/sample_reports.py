@@ -21,7 +21,7 @@ from detector.report import (
     Tool,
     WindowScore,
 )
-from detector.shown import Excerpt, ExcerptTrack, Peaks, TopEvent
+from detector.report.events import Excerpt, ExcerptTrack, Peaks, TopEvent
 
 ZERO = 1_700_000_000_000_000.0  # an absolute time stamp, as newer traces have
 STEP = 103_250.0  # µs

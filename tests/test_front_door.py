@@ -80,7 +80,7 @@ def test_the_readme_is_short():
 
 
 def test_the_shown_table_of_settings_is_accepted(tmp_path):
-    from detector.gate import gate_of
+    from detector.cli.gate import gate_of
     from detector.report import Report, to_json
 
     (table,) = re.findall(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(), re.S)

@@ -23,7 +23,7 @@ from dataset.inject.products import Product, product_ns, product_of
 from dataset.inject.rounds import Round
 from dataset.simulate import kernels as usual
 from detector import vocabulary
-from detector.rows import multiprocessors
+from detector.signals.event_sets import multiprocessors
 from detector.trace import Cat, Int64
 
 _MATMUL: Final = r"^aten::(mm|addmm|bmm|baddbmm)$"

@@ -19,7 +19,7 @@ from dataset.inject.edits import Call, Unfit, Work
 from dataset.simulate import devices
 from dataset.simulate import kernels as usual
 from detector.activity import Activity
-from detector.rows import multiprocessors
+from detector.signals.event_sets import multiprocessors
 from detector.trace import Cat, Int64, Trace
 
 _CALLS: Final = {

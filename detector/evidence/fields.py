@@ -17,6 +17,7 @@ import numpy.typing as npt
 from detector import vocabulary
 from detector.activity import Activity
 from detector.features import sets
+from detector.index_sets import among
 from detector.intervals import Intervals
 from detector.trace import NS_PER_US, Bool, Cat, Int64
 
@@ -47,12 +48,11 @@ class Fields:
     def tally(self, rows: Int64, weight: npt.NDArray[np.generic] | None = None) -> Amount:
         """Sum of ``weight`` (1 each without) over the rows that start inside."""
         start = self.trace.start[rows]
-        one_each = np.ones(len(rows)) if weight is None else weight.astype(np.float64)
-        total = np.concatenate([[0.0], np.cumsum(one_each)])
+        total = None if weight is None else np.append(0.0, np.cumsum(weight, dtype=np.float64))
 
         def amount(s: int, e: int) -> float:
             first, last = np.searchsorted(start, (s, e))
-            return float(total[last] - total[first])
+            return float(last - first if total is None else total[last] - total[first])
 
         return amount
 
@@ -84,7 +84,8 @@ class Fields:
 
     def part(self, rows: Int64, which: Bool, weight: npt.NDArray[np.generic] | None = None) -> Pair:
         """Share of the rows (or of their weight) that ``which`` picks."""
-        weight = np.ones(len(rows)) if weight is None else weight
+        if weight is None:
+            return self.tally(rows[which]), self.tally(rows)
         return self.tally(rows, weight * which), self.tally(rows, weight)
 
     def kernel_time_of(self, which: Bool) -> Pair:
@@ -110,11 +111,11 @@ class Fields:
     def count_in(self, name: str, of: str) -> Pair:
         """Share of the events of a set that belong to another."""
         rows = self.set(of)
-        return self.part(rows, np.isin(rows, self.set(name)))
+        return self.part(rows, among(rows, self.set(name)))
 
     def kernel_set(self, name: str) -> Pair:
         """Share of the kernel time in kernels of a set."""
-        return self.kernel_time_of(np.isin(self.a.kernels, self.set(name)))
+        return self.kernel_time_of(among(self.a.kernels, self.set(name)))
 
     @cached_property
     def _working(self) -> Intervals:

@@ -12,8 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from detector import guards, vocabulary
+from detector import vocabulary
 from detector.activity import CALLS, Activity
+from detector.analysis import guards
 from detector.evidence import words
 from detector.evidence.fields import Fields, Pair
 from detector.evidence.frames import Frames
@@ -21,7 +22,7 @@ from detector.evidence.listing import Listing, Sums, around
 from detector.evidence.measures import MEASURES, Spec
 from detector.evidence.occurring import Occurring
 from detector.evidence.sheet import Evidence, EvidenceRow, Item, Kind, Place
-from detector.memo import memoized
+from detector.memoize import memoized
 from detector.patterns import IDS, Circumstances, circumstances_of
 from detector.region import Region
 from detector.signals import signals_of

@@ -12,6 +12,7 @@ from detector.activity import Activity
 from detector.evidence import words
 from detector.evidence.listing import Floats, around
 from detector.evidence.rates import Rate, Rates
+from detector.index_sets import among, distinct, groups
 from detector.trace import Bool, Cat, Int64
 from detector.window import AnalyzedTime
 
@@ -41,7 +42,7 @@ def kernels(activity: Activity, analyzed: AnalyzedTime) -> tuple[Heavy, ...]:
     """The kernels of the main device with the most time, and the shapes of the ops behind them."""
     trace, rows = activity.trace, activity.kernels
     rows = rows[_inside(trace.start[rows], analyzed)]
-    labels = {i: words.kernel(trace.names[i]) for i in np.unique(trace.name[rows]).tolist()}
+    labels = {i: words.kernel(trace.names[i]) for i in distinct(trace.name[rows]).tolist()}
     ids = {label: i for i, label in enumerate(dict.fromkeys(labels.values()))}
     of_name = np.zeros(len(trace.names), np.int64)
     for name, label in labels.items():
@@ -63,7 +64,7 @@ def ops(activity: Activity, analyzed: AnalyzedTime) -> tuple[Heavy, ...]:
     device = _issued(activity, rows)
     here = _inside(trace.start[rows], analyzed)
     key, dims = trace.name[rows][here].astype(np.int64), trace.dims[rows][here].astype(np.int64)
-    ids, which = np.unique(key, return_inverse=True)
+    (ids,), which = groups(key)
     labels = [words.plain(trace.names[i]) for i in ids.tolist()]
     rates = Rates(activity).of_ops
     return _ranked(activity, labels, which, dims, own[here], device[here], rates, rows[here])
@@ -77,7 +78,7 @@ def _issued(activity: Activity, rows: Int64) -> Floats:
     """For each op the time of the device work that it issued itself."""
     trace, work = activity.trace, activity.device_work
     issuer = trace.op[work].astype(np.int64)
-    known = np.isin(issuer, rows)
+    known = among(issuer, rows)
     at = np.searchsorted(rows, issuer[known])
     return np.asarray(np.bincount(at, trace.dur[work][known], len(rows)), np.float64)
 
@@ -116,6 +117,6 @@ def _shapes(activity: Activity, dims: Int64, time: Floats) -> str:
     known = dims >= 0
     if not known.any():
         return ""
-    ids, which = np.unique(dims[known], return_inverse=True)
+    (ids,), which = groups(dims[known])
     most = int(ids[np.argmax(np.bincount(which, time[known]))])
     return words.bounded(activity.trace.names[most], _LONGEST_SHAPES)

@@ -8,13 +8,13 @@ from typing import Final
 
 import numpy as np
 
-from detector import devices, vocabulary
+from detector import gpu_specs, vocabulary
 from detector.activity import Activity
-from detector.devices import Device
 from detector.evidence.arithmetic import GRADIENTS, Arithmetic, Work, is_known
 from detector.evidence.listing import Floats
+from detector.gpu_specs import Device
+from detector.index_sets import among, groups, union
 from detector.patterns import capability
-from detector.rowset import union
 from detector.trace import Cat, Int64, Trace
 
 _MOST_KINDS: Final = 2_000  # of (op, shapes, types) under one name: more are not worked out
@@ -46,7 +46,7 @@ class Rates:
         issuer = self.trace.op[rows].astype(np.int64)
         in_matrix = self._matrix.of(issuer)
         alone = in_matrix > 0
-        known = (issuer >= 0) & (~alone | np.isin(rows, self._matrix.kernels))
+        known = (issuer >= 0) & (~alone | among(rows, self._matrix.kernels))
         whole = np.where(alone, in_matrix, self._all.of(issuer))[known]
         part = time[known] / np.maximum(whole, 1)
         return self._rate(issuer[known], part, time[known], rows)
@@ -57,7 +57,7 @@ class Rates:
             return self._rate(rows, np.ones(len(rows)), own, rows[:0])
         time = self._all.of(rows)
         ran = time > 0
-        kernels = self.a.kernels[np.isin(self.trace.op[self.a.kernels], rows)]
+        kernels = self.a.kernels[among(self.trace.op[self.a.kernels], rows)]
         return self._rate(rows[ran], np.ones(int(ran.sum())), time[ran], kernels)
 
     def _rate(self, ops: Int64, part: Floats, time: Floats, kernels: Int64) -> Rate | None:
@@ -65,11 +65,10 @@ class Rates:
         trace = self.trace
         flop = moved = spent = most = 0.0
         kind = ""
-        calls = np.stack([trace.name[ops], trace.dims[ops], trace.types[ops]])
-        kinds, which = np.unique(calls, axis=1, return_inverse=True)
-        which = which.reshape(-1)
+        kinds, which = groups(trace.name[ops], trace.dims[ops], trace.types[ops])
         parts, times = np.bincount(which, part), np.bincount(which, time)
-        for i, (name, dims, types) in enumerate(kinds.T[:_MOST_KINDS].tolist()):
+        columns = (key[:_MOST_KINDS].tolist() for key in kinds)
+        for i, (name, dims, types) in enumerate(zip(*columns, strict=True)):
             work = self._work(name, dims, types)
             if work is None or times[i] <= 0:
                 continue
@@ -106,14 +105,14 @@ class Rates:
     @cached_property
     def device(self) -> Device | None:
         """The main device, where the table has it."""
-        return devices.known(capability.device_name(self.a))
+        return gpu_specs.known(capability.device_name(self.a))
 
     @cached_property
     def _arithmetic(self) -> Arithmetic:
         made = Arithmetic()
         rows = self.a.named(self.a.of(Cat.CPU_OP), GRADIENTS, Cat.CPU_OP)
-        pairs = np.stack([self.trace.name[rows], self.trace.dims[rows]])
-        for name, dims in np.unique(pairs, axis=1).T.tolist():
+        kinds, _ = groups(self.trace.name[rows], self.trace.dims[rows])
+        for name, dims in zip(*(key.tolist() for key in kinds), strict=True):
             if dims >= 0:
                 made.learn(self.trace.names[name], self.trace.names[dims])
         return made
@@ -135,7 +134,7 @@ class _Issued:
         self.kernels = kernels
         issuer = trace.op[kernels]
         known = issuer >= 0
-        self.ops, which = np.unique(issuer[known], return_inverse=True)
+        (self.ops,), which = groups(issuer[known])
         self.ns = np.bincount(which, trace.dur[kernels][known], len(self.ops))
 
     def of(self, ops: Int64) -> Floats:

@@ -19,6 +19,7 @@ from detector.features.measure import (
     time_share,
 )
 from detector.features.sequence import shifted
+from detector.index_sets import groups
 from detector.intervals import Intervals
 from detector.trace import Int64
 
@@ -47,7 +48,7 @@ def inline_h2d(activity: Activity) -> Int64:
     rows = activity.copies_of("h2d")
     if not len(compute):
         return rows[:0]
-    streams, which = np.unique(trace.stream[compute], return_inverse=True)
+    (streams,), which = groups(trace.stream[compute])
     busiest = streams[np.argmax(np.bincount(which, trace.dur[compute]))]
     found: Int64 = rows[trace.stream[rows] == busiest]
     return found

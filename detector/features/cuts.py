@@ -14,9 +14,9 @@ import numpy as np
 from detector.analysis import Analysis
 from detector.features import savings, sets
 from detector.features.measure import Need, Values
+from detector.index_sets import distinct
 from detector.intervals import Intervals
-from detector.memo import memoized
-from detector.rowset import distinct
+from detector.memoize import memoized
 from detector.trace import Cat, Int64
 
 
@@ -90,7 +90,7 @@ class Sheet:
         trace = self.activity.trace
         known: dict[Need, Callable[[], bool]] = {
             "device": lambda: self.activity.has_device,
-            "host": lambda: bool(np.isin(trace.cat, (Cat.CPU_OP, Cat.RUNTIME, Cat.DRIVER)).any()),
+            "host": lambda: bool(trace.is_of((Cat.CPU_OP, Cat.RUNTIME, Cat.DRIVER)).any()),
             "stacks": lambda: trace.has_stacks,
             "shapes": lambda: trace.has_shapes,
         }

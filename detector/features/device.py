@@ -30,7 +30,7 @@ from detector.features.measure import (
 )
 from detector.features.sequence import shifted
 from detector.intervals import EMPTY, Intervals
-from detector.rows import blocking, launched, multiprocessors
+from detector.signals.event_sets import blocking, launched, multiprocessors
 from detector.trace import Int64
 
 SHORT_US: Final = (5, 10, 20, 100)

@@ -19,7 +19,8 @@ from detector.features.measure import (
     count_share,
 )
 from detector.features.sequence import combined, distance, recurs, shifted
-from detector.rows import needless_dropout, needless_graph
+from detector.index_sets import among
+from detector.signals.event_sets import needless_dropout, needless_graph
 from detector.trace import Int64
 
 PERIODS: Final = range(1, 9)
@@ -115,8 +116,8 @@ def zero_grad_fills(activity: Activity) -> Int64:
 def single_tensor(activity: Activity) -> Int64:
     """Optimizer arithmetic on one parameter at a time."""
     rows = optimizer_ops(activity)
-    each = np.union1d(activity.ops("single_tensor"), activity.ops("pointwise"))
-    return rows[np.isin(rows, each, assume_unique=True)]
+    single, pointwise = activity.ops("single_tensor"), activity.ops("pointwise")
+    return rows[among(rows, single) | among(rows, pointwise)]
 
 
 ROWS: Final[dict[str, Callable[[Activity], Int64]]] = {

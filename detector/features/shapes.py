@@ -8,7 +8,7 @@ from typing import Final
 from detector.activity import Activity
 from detector.features.measure import Count, Feature, Log1p, Ratio, count_share
 from detector.features.sequence import combined, distance
-from detector.rows import (
+from detector.signals.event_sets import (
     HALF,
     bias_before_norm,
     casts,

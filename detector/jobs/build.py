@@ -8,13 +8,13 @@ from typing import Final
 
 import numpy as np
 
-from detector.job import Job, JobCause, JobCollective, JobRank, JobStraggler
 from detector.jobs import stragglers
 from detector.jobs.match import Matched, match, spread
 from detector.jobs.rank import RankTrace, causes
 from detector.jobs.stragglers import Late, Lateness
 from detector.jobs.traffic import traffic
 from detector.ledger import CAUSES, CODE
+from detector.report.job import Job, JobCause, JobCollective, JobRank, JobStraggler
 from detector.trace import NS_PER_US, Int64
 
 LISTED: Final = 200  # collectives, in the report

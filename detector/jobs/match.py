@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from detector.collectives import POINT_TO_POINT
 from detector.jobs.rank import Lane, RankTrace
+from detector.logs.collectives import POINT_TO_POINT
 from detector.trace import Bool, Int32, Int64
 
 MOST_SHIFT: Final = 8  # collectives that one rank may have recorded more of at its start

@@ -10,10 +10,10 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from detector.job import JobCause, JobStraggler
 from detector.jobs.match import NEVER, Matched, spread
 from detector.jobs.rank import RankTrace, causes
 from detector.ledger import CAUSES
+from detector.report.job import JobCause, JobStraggler
 from detector.trace import NS_PER_US, Bool, Int64
 
 Floats = npt.NDArray[np.float64]

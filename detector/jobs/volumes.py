@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from detector.collectives import DTYPES, bus_factor, element_bytes, total_factor
+from detector.logs.collectives import DTYPES, bus_factor, element_bytes, total_factor
 from detector.logs.inspector import Record
 from detector.logs.nccl import NcclLog
 from detector.logs.tables import Table

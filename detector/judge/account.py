@@ -9,7 +9,7 @@ from detector.evidence import Evidence, words
 from detector.judge import UNSURE, doubt, schema
 from detector.judge.client import DRY_RUN
 from detector.judge.rounds import Outcome
-from detector.judging import Judging
+from detector.report.judging import Judging
 
 
 def warnings(who: str, outcomes: Sequence[Outcome]) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ from typing import Final
 from detector.evidence import Evidence
 from detector.judge import EVEN, Verdict
 from detector.judge.rounds import NS_PER_US, Failure, Outcome
-from detector.judging import Doubted
 from detector.region import Region
+from detector.report.judging import Doubted
 
 SPARED: Final = "doubted where it costs most"  # why a region was not asked about
 

@@ -9,7 +9,7 @@ from detector.evidence import Evidence, EvidenceRow
 from detector.evidence.measures import LOW_IS_BAD
 from detector.evidence.sheet import Item, Unit
 from detector.evidence.text import number
-from detector.judge import Verdict
+from detector.judge import Named, Verdict
 from detector.patterns import BY_ID
 from detector.taxonomy import NONE, UNCLEAR
 from detector.vocabulary import TORCH_ANNOTATION
@@ -33,20 +33,15 @@ def verdict(
     """A verdict in the pattern's words; ``remark`` ends the explanation."""
     facts = cited(evidence, pattern)
     explanation = " ".join(part for part in (explain(evidence, pattern), remark) if part)
-    return Verdict(
-        pattern,
-        confidence,
-        explanation,
-        advise(evidence, pattern),
-        tuple((row.label, row.value) for row in facts),
-        candidates,
-    )
+    claims = tuple((row.label, row.value) for row in facts)
+    named = Named(pattern, confidence, explanation, advise(evidence, pattern), claims)
+    return Verdict((named,), candidates)
 
 
 def unclear(evidence: Evidence, because: str) -> Verdict:
     """No valid answer: the flagger's candidates stand, unnamed."""
     remark = f"No judge could name this region: {because}."
-    return Verdict(UNCLEAR, 0.0, remark, "", (), evidence.region.candidates)
+    return Verdict((Named(UNCLEAR, 0.0, remark, ""),), evidence.region.candidates)
 
 
 def cited(evidence: Evidence, pattern: str) -> tuple[EvidenceRow, ...]:

@@ -93,20 +93,8 @@ def ground(verdict: Verdict, evidence: Evidence) -> tuple[Verdict, int]:
         grounded, lost = _ground_one(one, evidence, facts)
         kept.append(grounded)
         struck += lost
-    first = kept[0] if kept else Named(UNCLEAR, 0.0, feedback.explain(evidence, UNCLEAR), "")
-    return (
-        replace(
-            verdict,
-            pattern=first.pattern,
-            confidence=first.confidence,
-            explanation=first.explanation,
-            fix=first.fix,
-            claims=first.claims,
-            place=first.place,
-            others=tuple(kept[1:]),
-        ),
-        struck,
-    )
+    unclear = Named(UNCLEAR, 0.0, feedback.explain(evidence, UNCLEAR), "")
+    return replace(verdict, named=tuple(kept) or (unclear,)), struck
 
 
 def _ground_one(one: Named, evidence: Evidence, facts: tuple[Fact, ...]) -> tuple[Named, int]:

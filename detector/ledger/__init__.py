@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 
 from detector.activity import LONGEST_NAME
+from detector.index_sets import groups
 from detector.intervals import Intervals
 from detector.ledger import cpu, device
 from detector.ledger.causes import BY_ID, CAUSES, CODE, Cause
@@ -83,10 +84,10 @@ class Ledger:
         chosen = (p.cause == CODE[cause]) & (p.row >= 0)
         if not chosen.any():
             return ()
-        spent = np.bincount(p.row[chosen], (p.end - p.start)[chosen])
-        rows = np.flatnonzero(spent)
+        (rows,), which = groups(p.row[chosen])
+        spent = np.bincount(which, p.end[chosen] - p.start[chosen])
         label = self._labels(rows)
-        time = np.bincount(label, spent[rows]).astype(np.int64)
+        time = np.bincount(label, spent).astype(np.int64)
         first = np.full(len(time), len(rows))
         first[label[::-1]] = np.arange(len(rows))[::-1]
         heaviest = np.lexsort((first, -time))[:most]

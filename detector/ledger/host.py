@@ -167,7 +167,7 @@ class Host:
         cause[s.activity.syncs_of("explicit")] = CODE["sync-explicit"]
         for name in _WAITS:
             cause[s[name]] = CODE[_WAITS[name]]
-        inner = np.flatnonzero(np.isin(self.trace.cat, (Cat.RUNTIME, Cat.DRIVER)))
+        inner = self.trace.rows(Cat.RUNTIME, Cat.DRIVER)
         above = self.trace.parent[inner]
         # A driver call inside a runtime call is part of it.
         nested = (above >= 0) & np.isin(self.trace.cat[above], (Cat.RUNTIME, Cat.DRIVER))

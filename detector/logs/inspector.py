@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
-from detector.collectives import op_of
 from detector.logs import text
 from detector.logs.anomaly import Anomaly
+from detector.logs.collectives import op_of
 
 FEWEST: Final = 4  # collectives, before a rank is called late
 LATE: Final = 0.5  # share of collectives that a rank ends in the shortest time, and of it lost

@@ -17,8 +17,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from detector.collectives import ALGORITHMS, PROTOCOLS, op_of
 from detector.logs import text
+from detector.logs.collectives import ALGORITHMS, PROTOCOLS, op_of
 from detector.logs.stamps import Stamps
 from detector.logs.tables import Table, parse
 

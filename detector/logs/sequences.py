@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from detector.collectives import DTYPES, POINT_TO_POINT
 from detector.logs.anomaly import Anomaly, Kind
+from detector.logs.collectives import DTYPES, POINT_TO_POINT
 from detector.logs.nccl import Calls, NcclLog
 from detector.logs.stamps import written
 from detector.trace import Int64

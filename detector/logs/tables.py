@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from detector.collectives import op_of
 from detector.logs import text
+from detector.logs.collectives import op_of
 
 _DEVICE: Final = re.compile(
     r"^#\s+Rank\s+(\d{1,7})\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(\S{1,128})\s+device\s+(\d+)"

@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from detector.index_sets import difference
 from detector.patterns import capability
 from detector.patterns.circumstances import (
     falls_back_to_math,
@@ -25,10 +26,9 @@ from detector.patterns.circumstances import (
 from detector.patterns.pattern import Advice, Pattern
 from detector.patterns.repairs import dropped, quicker_host, shortened, spared
 from detector.replay.repair import Repair
-from detector.rows import multiprocessors
-from detector.rowset import difference
 from detector.signals import Signals
 from detector.signals.device import SHORT_NS, issued
+from detector.signals.event_sets import multiprocessors
 from detector.trace import Int64
 
 ALIGNED_SHARE: Final = 0.7  # of an unaligned product's time, typical

@@ -7,13 +7,13 @@ from typing import Final
 import numpy as np
 
 from detector import vocabulary
+from detector.index_sets import difference
 from detector.patterns import capability
 from detector.patterns.circumstances import has_loader, in_inference, on_cpu, under_ddp
 from detector.patterns.pattern import WHOLE, Advice, Pattern
 from detector.patterns.places import op_around
 from detector.patterns.repairs import CALL_NS, calls_of, removed, shorter_gaps
 from detector.replay.repair import Repair
-from detector.rowset import difference
 from detector.signals import Signals
 from detector.signals.copies import made_for
 from detector.signals.python import gap_before

@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 
+from detector.index_sets import among, difference, distinct, groups, union
 from detector.replay.repair import Repair
-from detector.rowset import difference, distinct, union
 from detector.signals import Signals
 from detector.signals.python import gaps
 from detector.trace import Int64
@@ -42,9 +42,9 @@ def backward_of(s: Signals, ops: Int64) -> Int64:
     known = forward[trace.sequence[forward] < len(made)]
     np.maximum.at(made, trace.sequence[known], known)
     maker = made[trace.sequence[nodes]]
-    mine = (maker >= 0) & (maker < nodes) & np.isin(maker, s.inside(ops))
+    mine = (maker >= 0) & (maker < nodes) & among(maker, s.inside(ops))
     around = trace.parent[nodes[mine]]
-    found: Int64 = np.where(np.isin(around, backward), around, nodes[mine])
+    found: Int64 = np.where(among(around, backward), around, nodes[mine])
     return distinct(found)
 
 
@@ -106,11 +106,11 @@ def shorter_gaps(s: Signals, rows: Int64) -> Repair:
     frame that holds it, whatever frame that is.
     """
     known = gaps(s)
-    found = known.where(np.isin(known.after, rows))
+    found = known.where(among(known.after, rows))
     excess = np.maximum(found.end - found.start - found.usual, 0)
     before = s.idle_before[found.after]
     held = (found.owner >= 0) & (2 * before < found.end - found.start)
-    owners, which = np.unique(found.owner[held], return_inverse=True)
+    (owners,), which = groups(found.owner[held])
     spent = np.bincount(which, excess[held], len(owners)).astype(np.int64)
     own = np.maximum(s.own_time[owners] - spent, 0)
     left = np.maximum(before - excess, 0)[~held]

@@ -66,7 +66,7 @@ def _sarif(report: Report, view: View) -> str:
 
 def _sarif_all(reports: Sequence[Report], view: View) -> str:
     from detector.render import sarif
-    from detector.sources import located
+    from detector.render.source_paths import located
 
     return sarif.render_all(located(reports, view.root) if view.root else reports)
 

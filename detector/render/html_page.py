@@ -9,13 +9,13 @@ import json
 from collections.abc import Sequence
 from html import escape
 
-from detector.render import html_overview, html_timeline, ledger, wording
+from detector.render import html_overview, html_timeline, ledger, measures, traffic, wording
 from detector.render import job as job_text
 from detector.render.clean import clean_lines
 from detector.render.html_text import WIDTH, document, rect, svg, text
 from detector.render.units import duration, percent
 from detector.report import Finding, Report
-from detector.shown import TopEvent
+from detector.report.events import TopEvent
 
 _MOST_METRICS = 200
 _FACTS = 5
@@ -36,6 +36,7 @@ def render(report: Report) -> str:
         *_findings(report),
         *html_overview.steps(report),
         *_top(report),
+        *traffic.html(report),
         *_foot(report),
     ]
     return document(f"{report.source.path}: performance findings", body, data=data)
@@ -141,7 +142,7 @@ def _card(report: Report, finding: Finding, number: int) -> list[str]:
         f'<p class="soft">{text(wording.nature(report, finding))}; '
         f"{text(wording.when(report, finding), 400)}</p>",
         *([f'<p class="why">{text(why, 1200)}</p>'] if why else []),
-        *_evidence(wording.evidence(finding, most=_FACTS)),
+        *_evidence(measures.measures(finding, most=_FACTS)),
         *html_timeline.figure(report, finding, number),
         *_fix(finding),
         *_all_metrics(finding, more),
@@ -167,7 +168,7 @@ def _fix(finding: Finding) -> list[str]:
 
 def _all_metrics(finding: Finding, more: str) -> list[str]:
     """What only somebody who doubts the finding wants to see."""
-    rows = wording.evidence(finding, most=_MOST_METRICS, everything=True)
+    rows = measures.measures(finding, most=_MOST_METRICS, everything=True)
     facts = _facts(finding, more)
     if not rows and not facts:
         return []
@@ -183,14 +184,14 @@ def _all_metrics(finding: Finding, more: str) -> list[str]:
 def _facts(finding: Finding, more: str) -> list[tuple[str, str]]:
     """(label, text) of what is no measure."""
     rows = [("here", more), ("range", wording.savings_range(finding))]
-    rows.append(("top features", wording.top_features(finding)))
+    rows.append(("top features", measures.top_features(finding)))
     if finding.candidates and finding.confidence < 0.6:
         rows.append(("perhaps", wording.candidates(finding)))
     rows.append(("assumes", finding.assumes))
     return [(label, value) for label, value in rows if value]
 
 
-def _evidence(rows: Sequence[wording.Row]) -> list[str]:
+def _evidence(rows: Sequence[measures.Row]) -> list[str]:
     inside = [
         f'<tr><th scope="row">{text(row.label)}</th><td class="value">{text(row.value)}</td>'
         f'<td class="soft baseline">{text(row.beside)}</td></tr>'

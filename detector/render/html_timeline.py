@@ -8,7 +8,7 @@ from detector.render.clean import clean
 from detector.render.html_text import text
 from detector.render.units import duration, plural
 from detector.report import Finding, Report
-from detector.shown import Excerpt, ExcerptTrack
+from detector.report.events import Excerpt, ExcerptTrack
 
 _MOST_ROWS = 12  # of the table of events at fault
 _TOOLS = (

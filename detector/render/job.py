@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from detector.job import Job, JobCollective, JobRank, JobTraffic
 from detector.render.clean import clean
+from detector.render.html_text import strip
 from detector.render.units import duration, rounded, size
+from detector.report.job import Job, JobCollective, JobRank
 
 MOST = 16  # ranks, in the terminal's table
 PICTURED = 256  # ranks, in a picture: thinner rows would not be seen
@@ -79,20 +80,6 @@ def collective(c: JobCollective) -> str:
     )
 
 
-def traffic(t: JobTraffic) -> str:
-    """One line of the profile."""
-    words = [
-        f"{t.calls:,} × {t.op}",
-        f"{size(t.bytes)} each" if t.bytes >= 0 else "",
-        t.dtype,
-        f"group {t.group} of {t.group_size}" if t.group_size else "",
-        f"{t.dimension} parallel" if t.dimension else "",
-        f"{t.algorithm} {t.protocol}".strip(),
-        f"{t.bus_gbs:.1f} GB/s (best {t.best_bus_gbs:.1f})" if t.bus_gbs else "",
-    ]
-    return clean(", ".join(word for word in words if word))
-
-
 def worst(job: Job, most: int = 8) -> Sequence[JobCollective]:
     """The collectives with the most waiting, in time order."""
     found = sorted(job.collectives, key=lambda c: -c.skew_us)[:most]
@@ -110,7 +97,7 @@ def html(job: Job) -> list[str]:
         f'<p class="verdict">{escape(verdict(job))}</p>',
         *(f'<p class="soft">{escape(line)}</p>' for line in summary(job)),
     ]
-    return [*head, *_strip(job), *_heat(job), *_table(job), *_traffic(job), "</section>"]
+    return [*head, *_strip(job), *_heat(job), *_table(job), "</section>"]
 
 
 def _strip(job: Job) -> list[str]:
@@ -134,7 +121,7 @@ def _strip(job: Job) -> list[str]:
         left, mid = 1000 * at / span, 1000 * min(c.skew_us / span, 1.0)
         rects = _rect(left, mid - left, "g-exposed") + _rect(mid, 1000 - mid, "g-busy")
         name = f"rank {rank.rank}" + (" (last)" if rank.rank == c.last else "")
-        lines.append(_line(name, rects))
+        lines.append(strip(name, rects))
     ends = f"<span>0</span><span>{duration(span)}</span>"
     return [*lines, f'<div class="row"><span></span><div class="axis">{ends}</div></div>']
 
@@ -157,14 +144,8 @@ def _heat(job: Job) -> list[str]:
             for i, value in enumerate(cells)
             if value > 0.01 * most
         )
-        lines.append(_line(f"rank {rank.rank}", rects))
+        lines.append(strip(f"rank {rank.rank}", rects))
     return lines
-
-
-def _line(name: str, rects: str) -> str:
-    view = 'viewBox="0 0 1000 20" preserveAspectRatio="none"'
-    svg = f'<svg class="strip" {view} aria-hidden="true">{rects}</svg>'
-    return f'<div class="row"><span class="label">{escape(name)}</span>{svg}</div>'
 
 
 def _rect(x: float, width: float, kind: str, opacity: float = 1.0) -> str:
@@ -186,35 +167,4 @@ def _table(job: Job) -> list[str]:
         f"<tr>{head}</tr>",
         *body,
         "</table></div>",
-    ]
-
-
-def _traffic(job: Job) -> list[str]:
-    if not job.traffic:
-        return []
-    items = [f"<li>{escape(traffic(t))}</li>" for t in job.traffic[:20]]
-    return [
-        "<details><summary>Communication profile</summary><ul>",
-        *items,
-        "</ul>",
-        *_histogram(job),
-        "</details>",
-    ]
-
-
-def _histogram(job: Job) -> list[str]:
-    """Calls by size: powers of two."""
-    counts: dict[int, int] = {}
-    for t in job.traffic:
-        if t.bytes > 0:
-            power = t.bytes.bit_length() - 1
-            counts[power] = counts.get(power, 0) + t.calls
-    most = max(counts.values(), default=1)
-    head = ["<h3>Calls by size of the message</h3>"] if counts else []
-    return head + [
-        _line(
-            f"from {size(1 << power)}: {counts[power]:,}",
-            _rect(0, 1000 * counts[power] / most, "g-busy"),
-        )
-        for power in sorted(counts)
     ]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 
 from detector.render import job as job_text
-from detector.render import ledger, wording
+from detector.render import ledger, measures, wording
 from detector.render.clean import LONGEST_NAME, clean, clean_lines
 from detector.render.units import duration, percent, plural
 from detector.report import Finding, Report
@@ -122,9 +122,9 @@ def _details(report: Report, finding: Finding, number: int) -> list[str]:
     lines += [f"- **where**: {_code(wording.source_line(x))}" for x in finding.fix.where[:4]]
     if finding.explanation:
         lines.append(f"- **why**: {escaped(finding.explanation, 2000)}")
-    if features := wording.top_features(finding):
+    if features := measures.top_features(finding):
         lines.append(f"- **top features**: {escaped(features, 600)}")
-    for row in wording.further_evidence(finding):
+    for row in measures.further(finding):
         beside = f" ({escaped(row.beside)})" if row.beside else ""
         lines.append(f"- {escaped(row.label)}: **{escaped(row.value)}**{beside}")
     if finding.fix.summary:

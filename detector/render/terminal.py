@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
-from itertools import takewhile
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from detector.job import Job
 from detector.render import job as job_text
-from detector.render import ledger, wording
+from detector.render import ledger, measures, traffic, wording
 from detector.render.clean import clean, clean_lines
+from detector.render.console import printed
 from detector.render.units import duration, percent, plural, rounded
 from detector.report import Finding, Report
+from detector.report.job import Job
 from detector.taxonomy import Severity
 
 _COLOURS: dict[Severity, str] = {
@@ -41,6 +40,8 @@ def render(report: Report, *, width: int = 100, colour: bool = False) -> str:
         parts += [Text(), _job(report.job)]
     if report.analyzable and report.ledger:
         parts += [Text(), _ledger(report)]
+    if sent := traffic.lines(report):
+        parts += [Text(), _list(traffic.HEADING, sent)]
     if report.warnings:
         parts += [Text(), *(_hanging("!", w, "yellow") for w in report.warnings)]
     for number, finding in enumerate(found, 1):
@@ -55,13 +56,13 @@ def render(report: Report, *, width: int = 100, colour: bool = False) -> str:
     if blind := wording.not_checked(report):
         heading = f"Not checked ({plural(len(report.not_checked), 'pattern')})"
         parts += [Text(), _list(heading, [f"{cause}: {ids}" for cause, ids in blind])]
-    return _print(Group(*parts), width, colour)
+    return printed(Group(*parts), width, colour)
 
 
 def summary(rows: Sequence[tuple[str, Report | str]], *, width: int, colour: bool) -> str:
     """Several traces, one line each: its top finding, or why there is none. The folder that they
     share is said once."""
-    shared = _shared_folder([name for name, _ in rows])
+    shared = wording.shared_folder([name for name, _ in rows])
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("trace", overflow="fold", ratio=3)
     table.add_column("findings", justify="right", no_wrap=True)
@@ -71,16 +72,9 @@ def summary(rows: Sequence[tuple[str, Report | str]], *, width: int, colour: boo
         table.add_row(Text(clean(name.removeprefix(shared))), *_summary_row(result))
     where = f" in {clean(shared)}" if shared else ""
     more = Text("One trace alone, or --out DIR, shows its findings.", style="dim")
-    return _print(
+    return printed(
         Group(Text(f"{len(rows)} traces{where}", style="bold"), table, more), width, colour
     )
-
-
-def _shared_folder(names: Sequence[str]) -> str:
-    """The folders that all names begin with, with a slash at the end; or nothing."""
-    parts = [name.split("/")[:-1] for name in names]
-    same = takewhile(lambda level: len(set(level)) == 1, zip(*parts, strict=False))
-    return "".join(f"{level[0]}/" for level in same)
 
 
 def _summary_row(result: Report | str) -> tuple[str, str, Text]:
@@ -94,24 +88,6 @@ def _summary_row(result: Report | str) -> tuple[str, str, Text]:
     top = wording.findings(result)[:1]
     named = wording.title(top[0]) if top else "none above 1 %"
     return str(len(result.findings)), saved, Text(named)
-
-
-def _print(what: RenderableType, width: int, colour: bool) -> str:
-    out = io.StringIO()
-    console = Console(
-        file=out,
-        width=max(width, 40),
-        color_system="standard" if colour else None,
-        no_color=not colour,
-        force_terminal=colour,
-        force_jupyter=False,  # in a notebook rich would show it by itself
-        highlight=False,
-        markup=False,
-        emoji=False,
-        legacy_windows=False,
-    )
-    console.print(what, crop=False)  # code keeps its lines, however narrow the terminal
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
 def _head(report: Report) -> RenderableType:
@@ -234,7 +210,7 @@ def _lines(report: Report, finding: Finding) -> list[tuple[str, Text]]:
 def _lines_after(finding: Finding) -> list[tuple[str, Text]]:
     """Those below the code; numbers that the explanation has are not said again."""
     rows = [("assumes", Text(clean(finding.assumes, 600)))] if finding.assumes else []
-    return rows + _labelled("also", [_evidence(row) for row in wording.further_evidence(finding)])
+    return rows + _labelled("also", [_evidence(row) for row in measures.further(finding)])
 
 
 def _labelled(label: str, texts: Sequence[Text]) -> list[tuple[str, Text]]:
@@ -242,7 +218,7 @@ def _labelled(label: str, texts: Sequence[Text]) -> list[tuple[str, Text]]:
     return [(label if i == 0 else "", text) for i, text in enumerate(texts)]
 
 
-def _evidence(row: wording.Row) -> Text:
+def _evidence(row: measures.Row) -> Text:
     beside = f"  ({row.beside})" if row.beside else ""
     return Text.assemble(f"{row.label}: ", (row.value, "bold"), (beside, "dim"))
 

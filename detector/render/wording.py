@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
-from detector.job import Job
 from detector.patterns import BY_ID
 from detector.render.clean import clean
 from detector.render.ledger import has_device, place
-from detector.render.units import duration, percent, plural, quantity, rounded, size
+from detector.render.units import duration, percent, plural, rounded, size
 from detector.report import (
     Finding,
     LedgerPlace,
@@ -20,7 +19,8 @@ from detector.report import (
     SourceLine,
     occurrences,
 )
-from detector.shown import TopEvent
+from detector.report.events import TopEvent
+from detector.report.job import Job
 from detector.taxonomy import NONE
 
 LEDGER = "Where the analyzed time went"
@@ -125,107 +125,6 @@ def _often(finding: Finding) -> str:
     pattern = BY_ID.get(finding.pattern)
     noun = pattern.counted if pattern else "times"
     return f"{count:,} {noun}" if noun else ""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of a table: what, how much, and beside what."""
-
-    label: str
-    value: str
-    beside: str = ""
-
-
-def further_evidence(finding: Finding, most: int = 3) -> list[Row]:
-    """The pattern's own measures that the explanation does not name; a single event is none."""
-    said = finding.explanation.lower()
-    own = {key: finding.evidence[key] for key in _own(finding) if key in finding.evidence}
-    rows = evidence(replace(finding, evidence={k: v for k, v in own.items() if _stands_out(v)}))
-    return [row for row in rows if row.label.lower() not in said][:most]
-
-
-def _stands_out(row: object) -> bool:
-    """Whether a measure is worth a line: a share of a per cent, and clearly above its baseline."""
-    if not isinstance(row, Mapping):
-        return True
-    value, rest = _pair(row)
-    if not isinstance(value, int | float):
-        return False
-    if row.get("unit") == "share" and value < 0.01:
-        return False
-    return not isinstance(rest, int | float) or value > 1.25 * rest
-
-
-def _own(finding: Finding) -> tuple[str, ...]:
-    """Keys of the measures that an explanation of the pattern rests on."""
-    pattern = BY_ID.get(finding.pattern)
-    return pattern.facts if pattern else ()
-
-
-def evidence(finding: Finding, most: int = 5, *, everything: bool = False) -> list[Row]:
-    """The numbers behind a finding: first those that its explanation names, then the pattern's
-    own, then those that most exceed the rest of the trace; those that do not, only where
-    ``everything`` is asked for.
-
-    ``evidence`` holds ``{key: {"value", "unit", "rest"}}``, beside plain values.
-    """
-    own, said = _own(finding), finding.explanation
-    measured = [
-        (re.search(rf"\b{re.escape(label)} \d", said) is None, key not in own, label, value)
-        for key, value in finding.evidence.items()
-        if isinstance(value, Mapping) and value.get("value") is not None
-        for label in [_label_of(key, value)]
-    ]
-    if not everything:
-        measured = [m for m in measured if not m[0] or (_excess(m[3]) > 0 and not _single(m[3]))]
-    measured.sort(key=lambda m: (m[0], m[1], -_excess(m[3])))
-    rows = [_measured(label, value) for _, _, label, value in measured]
-    rows += [
-        Row(_label(key), quantity(key, value))
-        for key, value in finding.evidence.items()
-        if isinstance(value, str | int | float)
-    ]
-    return rows[:most]
-
-
-def top_features(finding: Finding) -> str:
-    """What spoke most for the place, in words; empty where the report does not say."""
-    listed = finding.evidence.get("top_features")
-    return "; ".join(clean(str(one), 120) for one in listed) if isinstance(listed, list) else ""
-
-
-def _excess(row: Mapping[str, object]) -> float:
-    """By how much a measure exceeds its baseline: shares by the difference, others by a fifth of
-    the ratio; what stays below it counts a tenth."""
-    value, rest = (x if isinstance(x, int | float) else 0.0 for x in _pair(row))
-    more = value - rest
-    far = more if row.get("unit") == "share" else 0.2 * more / max(abs(value), abs(rest), 1e-9)
-    return far if far > 0 else -0.1 * far
-
-
-def _single(row: Mapping[str, object]) -> bool:
-    """Whether it is a count of one, which ``when`` tells better."""
-    return row.get("unit") == "count" and row.get("value") == 1
-
-
-def _pair(row: Mapping[str, object]) -> tuple[object, object]:
-    return row.get("value"), row.get("rest")
-
-
-def _measured(label: str, row: Mapping[str, object]) -> Row:
-    unit = str(row.get("unit", ""))
-    value, rest = _pair(row)
-    beside = f"baseline {quantity(unit, rest)}" if rest is not None else ""
-    return Row(clean(label, 80), quantity(unit, value), beside)
-
-
-def _label_of(key: str, row: Mapping[str, object]) -> str:
-    """What a measure is called: its label, else its key in words."""
-    return str(row.get("label") or _label(key))
-
-
-def _label(key: str) -> str:
-    return clean(re.sub(r"_(us|ns|ms|share|bytes)$", "", key).replace("_", " "), 80)
 
 
 def facts(report: Report) -> str:
@@ -440,3 +339,9 @@ def _lost(row: LedgerRow) -> str:
     most = f", most in {place(row.where[0])}" if row.where else ""
     label = clean(row.label or row.cause, 80).removeprefix("unexplained: ")
     return f"{rounded(row.share)} of the time ({duration(row.us)}): {label}{most}"
+
+
+def shared_folder(labels: Sequence[str]) -> str:
+    """The folder that all of these lie in, with its last separator; empty without one."""
+    common = os.path.commonprefix(labels)  # noqa: RUF071 - separators of either system
+    return common[: max(common.rfind("/"), common.rfind("\\")) + 1]

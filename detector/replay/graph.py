@@ -24,7 +24,7 @@ from detector.replay.program import Program
 from detector.replay.repair import Repair
 from detector.replay.savings import LAUNCH, SERVED, STREAM, THREAD, WAIT, Savings
 from detector.replay.solve import Deps, Sequences, Stuck, UInt8, arrange, sequences
-from detector.trace import HOST_CATS, Bool, Cat, Int32, Int64, Trace
+from detector.trace import HOST_CATS, Bool, Int32, Int64, Trace
 
 _LATENCY_NS, _GAP_NS, _DELAY_NS = 5_000, 1_000, 3_000  # where the trace shows none
 _IDLE_NS = 20_000  # a stream that was idle for so long started its next work upon the launch
@@ -49,7 +49,7 @@ class Graph:
         """``typical``: one latency, gap and delay for the whole trace instead of each event's."""
         self.trace = trace
         self.uniform = typical
-        self.is_host: Bool = trace_cats(trace, HOST_CATS)
+        self.is_host: Bool = trace.is_of(HOST_CATS)
         self.is_work: Bool = trace.is_device_work
         self.timed: Bool = self.is_host | self.is_work
         self.issued: Int64 = self._issued()  # of device work
@@ -285,13 +285,6 @@ class Graph:
         between = np.full(len(rows), np.iinfo(np.int64).max // 4)  # nothing before the first
         between[1:] = t.start[rows[1:]] - t.end[rows[:-1]]
         return since, between
-
-
-def trace_cats(trace: Trace, cats: Sequence[Cat]) -> Bool:
-    """By row whether it is of one of these categories."""
-    table = np.zeros(256, np.bool_)
-    table[list(cats)] = True
-    return table[trace.cat.view(np.uint8)]
 
 
 def _usual(values: Int64, otherwise: int) -> int:

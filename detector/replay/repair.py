@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from detector.index_sets import distinct
 from detector.replay.solve import Stuck
-from detector.rowset import distinct
 from detector.trace import Int64
 
 _NO_CAP: Final = np.iinfo(np.int64).max

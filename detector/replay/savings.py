@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from detector.index_sets import distinct, union
 from detector.replay.edits import Times
 from detector.replay.repair import Repair
 from detector.replay.solve import Stuck, UInt8, cap, take_out, times
 from detector.replay.waits import OWN_NS
-from detector.rowset import distinct, union
 from detector.trace import Bool, Cat, Int32, Int64
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from detector import vocabulary
+from detector.index_sets import difference, distinct
 from detector.replay.solve import Edge
-from detector.rowset import difference, distinct
 from detector.trace import Bool, Cat, Int64
 
 if TYPE_CHECKING:

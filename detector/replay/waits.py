@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from detector import vocabulary
+from detector.index_sets import distinct, groups
 from detector.replay.solve import Edge
 from detector.trace import Bool, Cat, Int64, Trace
 
@@ -165,7 +166,7 @@ def synchronized(graph: Graph) -> Waits:
 
 def _of_all(trace: Trace, rows: Int64) -> Bool:
     """By call whether it waits for all of the device."""
-    used, which = np.unique(trace.name[rows], return_inverse=True)
+    (used,), which = groups(trace.name[rows])
     names = [trace.names[i] for i in used.tolist()]
     return np.array([bool(vocabulary.DEVICE_SYNC.search(n)) for n in names], np.bool_)[which]
 
@@ -217,11 +218,8 @@ def _copied(graph: Graph) -> Waits:
     works = np.flatnonzero((t.cat == Cat.GPU_MEMCPY) & (t.launch >= 0))
     works = works[copies[t.launch[works]]]
     rows = t.launch[works].astype(np.int64)
-    pairs, which = np.unique(
-        t.name[rows].astype(np.int64) * len(t.names) + t.name[works], return_inverse=True
-    )
-    names = [divmod(pair, len(t.names)) for pair in pairs.tolist()]
-    patience = [_patience(t.names[a], t.names[b]) for a, b in names]
+    names, which = groups(t.name[rows], t.name[works])
+    patience = [_patience(t.names[a], t.names[b]) for a, b in zip(*names, strict=True)]
     late = t.end[works] - t.end[rows]
     done = late <= np.array(patience, np.int64)[which]
     done &= (late <= _CLOCKS_NS) | (t.start[works] < t.end[rows])
@@ -276,6 +274,6 @@ def _implied(graph: Graph) -> Waits:
 def named(trace: Trace, matches: Callable[[str], object]) -> Int64:
     """Rows of runtime and driver calls whose names match."""
     rows = np.flatnonzero((trace.cat == Cat.RUNTIME) | (trace.cat == Cat.DRIVER))
-    used = np.unique(trace.name[rows])
+    used = distinct(trace.name[rows])
     wanted = [i for i in used.tolist() if matches(trace.names[i])]
     return np.asarray(rows[np.isin(trace.name[rows], wanted)])

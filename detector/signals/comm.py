@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detector import vocabulary
+from detector.index_sets import groups
 from detector.signals.definition import Signal, Signals
 from detector.signals.waits import called
 from detector.trace import Bool, Int64
@@ -56,8 +57,8 @@ def _second_rounds(key: Int64) -> Int64:
     found = [np.empty(0, np.int64)]
     for step in np.unique(key[0]).tolist():
         mine = np.flatnonzero(key[0] == step)
-        _, which, count = np.unique(key[1:, mine], axis=1, return_inverse=True, return_counts=True)
-        which = which.reshape(-1)
+        which = groups(*key[1:, mine])[1]
+        count = np.bincount(which)
         if len(count) > 1 and count.min() == count.max() > 1:
             last = np.zeros(len(count), np.int64)
             last[which] = np.arange(len(mine))
@@ -113,12 +114,11 @@ def _uncovered(s: Signals) -> Int64:
 
 def transfer_ns(s: Signals, rows: Int64) -> Int64:
     """An estimate of these collectives' transfer, ns: the rest is waiting for other ranks."""
-    everything = s.activity.comm_rows
-    found: Int64 = _fastest_alike(s, everything)[np.searchsorted(everything, rows)]
+    found: Int64 = s.once(_fastest_alike)[np.searchsorted(s.activity.comm_rows, rows)]
     return found
 
 
-def _fastest_alike(s: Signals, rows: Int64) -> Int64:
+def _fastest_alike(s: Signals) -> Int64:
     """Of all collectives, among each other.
 
     What the fastest of its kind and size takes, of three and more. Where fewer are alike, what its
@@ -126,7 +126,7 @@ def _fastest_alike(s: Signals, rows: Int64) -> Int64:
     are not known, the fastest of its kind. Its own duration where there are not even three of its
     kind: then waiting cannot be distinguished from transfer.
     """
-    trace = s.trace
+    trace, rows = s.trace, s.activity.comm_rows
     if not len(rows):
         return rows
     dur, size = trace.dur[rows], trace.msg_elems[rows]
@@ -144,8 +144,8 @@ def _fastest_alike(s: Signals, rows: Int64) -> Int64:
 
 def _fastest(key: Int64, value: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int64]:
     """The least value among those of one key (a column), and how many there are, for each."""
-    _, which, count = np.unique(key, axis=1, return_inverse=True, return_counts=True)
-    which = which.reshape(-1)
+    which = groups(*key)[1]
+    count = np.bincount(which)
     least = np.full(len(count), value.max(), value.dtype)
     np.minimum.at(least, which, value)
     return least[which], count[which]

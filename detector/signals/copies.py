@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 
 from detector import vocabulary
-from detector.rows import are_handles
 from detector.signals.definition import Signal, Signals
+from detector.signals.event_sets import are_handles
 from detector.trace import Bool, Int64
 
 SMALL_BYTES: Final = 64 * 1024

@@ -12,8 +12,8 @@ import numpy as np
 
 from detector import vocabulary
 from detector.activity import CALLS, HOST_NAMED, OP_DEPTH, Activity
+from detector.index_sets import union
 from detector.intervals import Intervals
-from detector.rowset import union
 from detector.signals.frames import owners, readable
 from detector.signals.timeline import FOREVER, Timeline, timeline
 from detector.taxonomy import Need

@@ -11,9 +11,9 @@ from typing import Final
 import numpy as np
 
 from detector import vocabulary
-from detector.rows import bias_before_norm, casts, misaligned_matmuls, multiprocessors
-from detector.rowset import difference
+from detector.index_sets import difference
 from detector.signals.definition import Signal, Signals
+from detector.signals.event_sets import bias_before_norm, casts, misaligned_matmuls, multiprocessors
 from detector.trace import Bool, Cat, Int64
 
 SHORT_NS: Final = 5_000  # a kernel below is mostly its own start

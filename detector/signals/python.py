@@ -9,9 +9,9 @@ import numpy as np
 
 from detector import vocabulary
 from detector.activity import CALLS
-from detector.rows import cat_appends, needless_dropout, needless_graph
-from detector.rowset import difference, distinct, union
+from detector.index_sets import difference, distinct, union
 from detector.signals.definition import Signal, Signals
+from detector.signals.event_sets import cat_appends, needless_dropout, needless_graph
 from detector.signals.frames import OWN, climb
 from detector.signals.host import waits_for_ranks
 from detector.trace import Bool, Cat, Int64, Trace

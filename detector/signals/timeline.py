@@ -41,7 +41,7 @@ class Timeline:
 
 def timeline(trace: Trace, track: int) -> Timeline:
     """The timeline of one host thread."""
-    rows = np.flatnonzero((trace.track == track) & np.isin(trace.cat, HOST_CATS) & (trace.dur > 0))
+    rows = np.flatnonzero((trace.track == track) & trace.is_of(HOST_CATS) & (trace.dur > 0))
     start, end = trace.start[rows], trace.end[rows]
     # Of one time: ends first, inner before outer, then begins, outer before inner.
     inner_first = rows[::-1][np.argsort(end[::-1], kind="stable")]

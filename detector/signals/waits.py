@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 
+from detector.index_sets import difference, distinct
 from detector.intervals import Intervals
-from detector.rowset import difference, distinct
 from detector.signals.definition import Signal, Signals
 from detector.trace import Bool, Int64
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from detector.analyzable import WhyNot, blind, why_not
+from detector.analysis.analyzable import WhyNot, blind, why_not
 from detector.ledger import build
 from detector.signals import signals_of
 from detector.trace import Cat, Trace

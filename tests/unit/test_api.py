@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import detector
+from detector.cli.output import emit
 from detector.errors import ConfigError, TraceError
-from detector.output import emit
 from detector.report import from_json
 
 ROOT = Path(__file__).resolve().parents[2]

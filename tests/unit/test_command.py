@@ -9,17 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from detector import command, rules
+from detector import rules
+from detector.__main__ import main
 from detector.patterns import BY_ID, IDS
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_every_pattern_is_listed_in_both_formats(capsys):
-    assert command.main(["rules"]) == 0
+    assert main(["rules"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(IDS)
-    assert command.main(["rules", "--format", "json"]) == 0
+    assert main(["rules", "--format", "json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["id"] for row in rows] == list(IDS)
     assert rows[0]["title"] == BY_ID[IDS[0]].title
@@ -27,7 +28,7 @@ def test_every_pattern_is_listed_in_both_formats(capsys):
 
 @pytest.mark.parametrize("pattern", IDS)
 def test_a_patterns_page_says_how_to_see_and_to_change_it(pattern, capsys):
-    assert command.main(["rule", pattern]) == 0
+    assert main(["rule", pattern]) == 0
     text = capsys.readouterr().out
     for part in (BY_ID[pattern].title, BY_ID[pattern].look, BY_ID[pattern].fix):
         assert part in text
@@ -46,7 +47,7 @@ def test_a_pattern_that_does_not_exist_is_one_line_with_a_hint(word, hint, capsy
 
 
 def test_a_word_that_is_no_command_is_a_trace(capsys):
-    assert command.main(["gone.json"]) == 2
+    assert main(["gone.json"]) == 2
     assert "gone.json: no such file" in capsys.readouterr().err
 
 

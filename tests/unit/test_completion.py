@@ -7,25 +7,26 @@ import subprocess
 
 import pytest
 
-from detector import command, completion
+from detector import completion
+from detector.__main__ import COMMANDS, main
 from detector.patterns import IDS
 
 
 def script(shell: str, capsysbinary: pytest.CaptureFixture[bytes]) -> str:
-    assert command.main(["completion", shell]) == 0
+    assert main(["completion", shell]) == 0
     return capsysbinary.readouterr().out.decode()
 
 
 @pytest.mark.parametrize("shell", completion.SHELLS)
 def test_a_script_knows_commands_options_and_patterns(shell, capsysbinary):
     text = script(shell, capsysbinary)
-    assert all(word in text for word in (*command.COMMANDS, *IDS, "critical", "markdown"))
+    assert all(word in text for word in (*COMMANDS, *IDS, "critical", "markdown"))
     assert all(option in text for option in ("fail-on", "expect-fixed", "baseline", "out"))
 
 
 def test_an_unknown_shell_is_refused(capsys):
     with pytest.raises(SystemExit):
-        command.main(["completion", "cmd"])
+        main(["completion", "cmd"])
     assert "invalid choice" in capsys.readouterr().err
 
 

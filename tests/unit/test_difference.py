@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from detector import diff, difference
-from detector.difference import compare, expected
+from detector import diff
 from detector.errors import DetectorError
 from detector.render import difference as shown
 from detector.report import (
@@ -21,6 +20,8 @@ from detector.report import (
     StepInfo,
     to_json,
 )
+from detector.report_diff import difference
+from detector.report_diff.difference import compare, expected
 from tests.sample_reports import EVIL, HOSTILE, NOT_ANALYZABLE, TYPICAL
 
 MM = ProgramOp("aten::mm", "[[64, 8], [8, 8]]", 12.0)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from detector.batch.executors import Local, Ray
 from detector.errors import ConfigError
-from detector.executors import Local, Ray
 
 
 def double(x: int) -> int:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from detector import gate, scan, scanning
+from detector import scan, scan_file
+from detector.cli import gate
+from detector.cli.gate import Gate, gate_of
 from detector.errors import ConfigError
-from detector.gate import Gate, gate_of
 from detector.kineto import Limits
 from detector.patterns import IDS
 from detector.report import LEVELS, Finding, Report, SourceLine, to_json
@@ -132,8 +133,8 @@ def test_what_is_wrong_with_a_table_is_one_line_that_names_the_key(tmp_path, tab
 def scanned(tmp_path, monkeypatch):
     """A folder with a trace, every scan of which gives TYPICAL."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(scanning, "stages_of", lambda _: scanning.Stages({}, Limits(), {}))
-    monkeypatch.setattr(scanning, "scan", lambda *_: scanning.Scanned(TYPICAL))
+    monkeypatch.setattr(scan_file, "stages_of", lambda _: scan_file.Stages({}, Limits(), {}))
+    monkeypatch.setattr(scan_file, "scan", lambda *_: scan_file.Scanned(TYPICAL))
     (tmp_path / "a.json").write_text('{"schemaVersion": 1, "traceEvents": []}')
     return tmp_path
 

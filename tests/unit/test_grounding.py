@@ -95,20 +95,20 @@ def test_a_view_that_was_shown_may_be_cited():
 
 
 def test_an_empty_text_becomes_the_projects_own():
-    verdict = Verdict(OWN, 0.9, "It takes 87654.3 µs.", "Run curl x | sh.")
+    verdict = Verdict((Named(OWN, 0.9, "It takes 87654.3 µs.", "Run curl x | sh."),))
     found, struck = ground(verdict, readback())
     assert struck == 2
-    assert found.explanation == feedback.explain(readback(), OWN)
-    assert found.fix == feedback.advise(readback(), OWN)
+    assert found.first.explanation == feedback.explain(readback(), OWN)
+    assert found.first.fix == feedback.advise(readback(), OWN)
 
 
 def test_a_pattern_without_its_main_fact_is_not_named():
-    verdict = Verdict("host-gc-pause", 0.9, "It pauses.", "", others=(Named(OWN, 0.5, "So.", ""),))
-    found, struck = ground(verdict, readback())
+    absent, present = Named("host-gc-pause", 0.9, "It pauses.", ""), Named(OWN, 0.5, "So.", "")
+    found, struck = ground(Verdict((absent, present)), readback())
     assert [one.pattern for one in found.named] == [OWN]
     assert struck == 1
-    alone, _ = ground(replace(verdict, others=()), readback())
-    assert alone.pattern == "unclear"
+    alone, _ = ground(Verdict((absent,)), readback())
+    assert alone.first.pattern == "unclear"
 
 
 @pytest.mark.parametrize("pattern", IDS)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from detector.activity import Activity
-from detector.guards import blind, warnings
+from detector.analysis.guards import blind, warnings
 from detector.patterns import IDS, PATTERNS
 from detector.taxonomy import Need
 from detector.trace import Cat, Coverage, Trace

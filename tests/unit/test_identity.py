@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from detector.candidates import Candidate, find
-from detector.identity import code_place, identity
+from detector.findings.identity import code_place, identity
 from detector.ledger import build
 from detector.patterns import BY_ID
 from detector.signals import Signals, signals_of

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detector import scan, scanning
+from detector import scan, scan_file
 from detector.activity import Activity
-from detector.job import Job
 from detector.jobs import identity
 from detector.jobs.build import build
 from detector.jobs.match import match, spread
@@ -23,6 +22,7 @@ from detector.jobs.stragglers import BY_CHANCE, above, chance
 from detector.jobs.traffic import traffic
 from detector.kineto import read
 from detector.report import from_json
+from detector.report.job import Job
 from tests.traces import Event, kernel, launch, op, trace_of
 
 SHARED = Path(__file__).resolve().parents[2] / "../shared/traces"
@@ -349,14 +349,14 @@ def test_a_run_that_was_stopped_goes_on(
     scan.main(words)
     whole = capsysbinary.readouterr().out
     keep = f"executor.keep={tmp_path / 'kept'}"
-    read_here, stops = scanning.scan_path, tmp_path / "2.json"
+    read_here, stops = scan_file.scan_path, tmp_path / "2.json"
 
     def killed(path: str, *rest: object) -> object:
         if Path(path) == stops:
             raise KeyboardInterrupt
         return read_here(path, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(scanning, "scan_path", killed)
+    monkeypatch.setattr(scan_file, "scan_path", killed)
     assert scan.main([*words, keep]) != 0
     again: list[Path] = []
 
@@ -364,7 +364,7 @@ def test_a_run_that_was_stopped_goes_on(
         again.append(Path(path))
         return read_here(path, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(scanning, "scan_path", read_again)
+    monkeypatch.setattr(scan_file, "scan_path", read_again)
     capsysbinary.readouterr()
     assert scan.main([*words, keep]) == 0
     assert again == [stops]

@@ -15,7 +15,7 @@ from detector.evidence import Evidence
 from detector.features.candidate import COLUMNS
 from detector.flagger.confidence import ConstantConfidence
 from detector.flagger.lightgbm import LightGBMFlagger
-from detector.judge import Judge, Verdict
+from detector.judge import Judge, Named, Verdict
 from detector.judge.doubt import SPARED, doubted, in_turn, worth_asking
 from detector.judge.nothing import NoJudge
 from detector.judge.openai import OpenAIJudge
@@ -44,7 +44,7 @@ def place(score: float, threshold: float, *patterns: str) -> Evidence:
 
 
 def said(pattern: str, confidence: float = 0.9) -> Outcome:
-    return Outcome(Verdict(pattern, confidence, "So.", ""))
+    return Outcome(Verdict((Named(pattern, confidence, "So.", ""),)))
 
 
 def asked(places: Sequence[Evidence], answers: Sequence[Outcome]) -> list[str]:
@@ -127,13 +127,18 @@ def no_rows() -> Candidates:
     return Candidates(nothing, words, words, words, words, numbers, ())
 
 
-def test_training_reads_what_was_doubted(tmp_path: Path):
-    trace = tmp_path / "trace.json"
+def doubting(folder: Path) -> tuple[Path, Report, Path]:
+    """A trace, the report of a scan whose model doubted everything, and its file."""
+    trace, kept = folder / "trace.json", folder / "report.json"
     trace.write_bytes(gzip.decompress(EXAMPLE.read_bytes()))
     with serving(lambda _: Reply(answer(pattern="none", confidence=1.0))) as chat:
         report = scan(OpenAIJudge("m", chat.url, cache=False, say=lambda _: None), read(trace))
-    kept = tmp_path / "report.json"
     kept.write_text(to_json(report))
+    return trace, report, kept
+
+
+def test_training_reads_what_was_doubted(tmp_path: Path):
+    trace, report, kept = doubting(tmp_path)
     rows = with_doubted(no_rows(), [str(kept)])
     names = [one.pattern for one in rows.finding]
     assert sorted(names) == sorted({one.pattern for one in report.judging.doubted})
@@ -143,5 +148,20 @@ def test_training_reads_what_was_doubted(tmp_path: Path):
     trace.write_bytes(trace.read_bytes() + b" ")
     with pytest.raises(DetectorError, match="another trace"):
         with_doubted(no_rows(), [str(kept)])
+    trace.unlink()
+    with pytest.raises(
+        DetectorError, match=r"report\.json: its trace cannot be read: .*trace\.json"
+    ):
+        with_doubted(no_rows(), [str(kept)])
     with pytest.raises(DetectorError, match=r"none\.json"):
         with_doubted(no_rows(), [str(tmp_path / "none.json")])
+    trace.write_text("{}")
+    with pytest.raises(DetectorError, match=r"trace\.json: not a report"):
+        with_doubted(no_rows(), [str(trace)])
+
+
+def test_a_label_knows_better_and_a_candidate_counts_once(tmp_path: Path):
+    _, report, kept = doubting(tmp_path)
+    assert len(with_doubted(no_rows(), [str(kept)], {report.source.sha256})) == 0
+    once, twice = (with_doubted(no_rows(), [str(kept)] * n) for n in (1, 2))
+    assert len(once) == len(twice) > 0

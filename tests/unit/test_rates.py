@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from detector import devices
+from detector import gpu_specs
 from detector.activity import Activity
 from detector.evidence import heaviest
 from detector.evidence.arithmetic import Arithmetic, Work
@@ -202,11 +202,11 @@ def test_without_shapes_there_is_no_rate():
     ],
 )
 def test_devices_are_known_by_their_names(name, bandwidth):
-    found = devices.known(name)
+    found = gpu_specs.known(name)
     assert found is not None
     assert found.bandwidth == bandwidth
 
 
 @pytest.mark.parametrize("name", ["", "NVIDIA A10G", "NVIDIA A1000", "GeForce GT 1030", "XT4"])
 def test_others_are_not_taken_for_them(name):
-    assert devices.known(name) is None
+    assert gpu_specs.known(name) is None

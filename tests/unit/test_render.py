@@ -21,6 +21,7 @@ from detector.render import (
     index_page,
     ledger,
     markdown,
+    measures,
     overlay,
     sarif,
     terminal,
@@ -96,12 +97,12 @@ def test_evidence_begins_with_what_differs_most_and_leaves_out_the_occurrences()
         "top_features": ["x"],
     }
     finding = replace(TYPICAL.findings[0], evidence=evidence)
-    rows = wording.evidence(finding, everything=True)
+    rows = measures.measures(finding, everything=True)
     assert [row.label for row in rows] == ["unlike", "same"]
-    assert [row.label for row in wording.evidence(finding)] == ["unlike"]
+    assert [row.label for row in measures.measures(finding)] == ["unlike"]
     named = replace(finding, explanation="same 50 %")
-    assert [row.label for row in wording.evidence(named)] == ["same", "unlike"]
-    assert rows[0] == wording.Row("unlike", "90.0 %", "baseline 10.0 %")
+    assert [row.label for row in measures.measures(named)] == ["same", "unlike"]
+    assert rows[0] == measures.Row("unlike", "90.0 %", "baseline 10.0 %")
 
 
 def test_the_top_features_are_shown_as_text():
@@ -128,7 +129,7 @@ def test_steps_are_named(indices, text):
 def test_a_measure_is_called_by_its_label():
     value = {"value": 0.5, "unit": "share", "rest": 0.1}
     evidence = {"mine": {**value, "label": "my own"}, "other_one": value}
-    rows = wording.evidence(replace(TYPICAL.findings[0], evidence=evidence))
+    rows = measures.measures(replace(TYPICAL.findings[0], evidence=evidence))
     assert [row.label for row in rows] == ["my own", "other one"]
 
 
@@ -220,7 +221,7 @@ def test_a_measure_that_does_not_stand_out_gets_no_line_of_its_own():
             TYPICAL.findings[0], pattern="host-python-overhead", evidence={"busy": row},
             explanation="",
         )  # fmt: skip
-        return len(wording.further_evidence(finding))
+        return len(measures.further(finding))
 
     assert (shown(0.4, 0.2), shown(0.4, None)) == (1, 1)
     assert (shown(0.22, 0.2), shown(0.1, 0.2), shown(0.002, 0.0)) == (0, 0, 0)
@@ -365,11 +366,11 @@ def test_the_verdict_and_a_line_for_each_finding_come_first_on_one_screen():
 def test_why_and_the_numbers_beside_it_do_not_repeat_each_other():
     said = "Here: mean wait 82.1 ms; synchronizing calls 12."
     one = replace(TYPICAL.findings[0], explanation=said)
-    (row,) = wording.further_evidence(one)
+    (row,) = measures.further(one)
     assert (row.label, row.value) == ("host waits in aten::item", "82.0 %")
     assert "also     host waits in aten::item" in terminal.render(replace(TYPICAL, findings=(one,)))
     cited = replace(one, explanation="host waits in aten::item 82 %.")
-    assert wording.further_evidence(cited) == []  # what is no measure of the pattern's is not told
+    assert measures.further(cited) == []  # what is no measure of the pattern's is not told
 
 
 def test_code_keeps_its_lines_on_a_narrow_terminal():

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detector.errors import DetectorError
-from detector.judging import Doubted, JudgeRound, Judging
 from detector.report import (
     LEVELS,
     Candidate,
@@ -34,7 +33,9 @@ from detector.report import (
     occurrences,
     to_json,
 )
-from detector.shown import Peaks, TopEvent
+from detector.report.events import Peaks, TopEvent
+from detector.report.job import Communication, Gradients, JobTraffic
+from detector.report.judging import Doubted, JudgeRound, Judging
 from scripts import report_format
 from tests.sample_reports import EXCERPT
 
@@ -90,6 +91,13 @@ CONTRACT = {
     "top_ops": TOP,
     "peaks": {"fp32_tflop_per_s": {}, "tf32_tflop_per_s": {}, "fp16_tflop_per_s": {},
               "bf16_tflop_per_s": {}, "bandwidth_gb_per_s": {}, "source": {}},
+    "communication": {
+        "traffic": {"op": {}, "dtype": {}, "group": {}, "dimension": {}, "group_size": {},
+                    "algorithm": {}, "protocol": {}, "bytes": {}, "calls": {}, "elements": {},
+                    "transfer_us": {}, "bus_gbs": {}, "best_bus_gbs": {}},
+        "gradients": {"reduced_bytes": {}, "reduced_elements": {}, "model_bytes": {},
+                      "model_elements": {}, "times": {}, "known_by": {}},
+    },
     "windows": {"start_us": {}, "end_us": {}, "step": {}, "score": {}, "cpu_score": {},
                 "gpu_score": {}},
     "findings": FINDING_NAMES,
@@ -130,6 +138,10 @@ FULL = Report(
     top_kernels=(TopEvent("k", 1, 2.0),),
     top_ops=(TopEvent("aten::mm", 1, 2.0, 3.0, "[[2, 2]]"),),
     peaks=Peaks(1.0, 2.0, 3.0, 4.0, 5.0, "data sheet"),
+    communication=Communication(
+        (JobTraffic("AllReduce", "Float", "0", "", 2, "RING", "LL", 8, 1, 2, 1.0, 0.0, 0.0),),
+        Gradients(8.0, 2.0, 8, 2, 1.0, "shapes"),
+    ),
     windows=(WindowScore(0.0, 1.0, 0, 0.5),),
     findings=(FINDING,),
     judging=Judging(

@@ -14,7 +14,7 @@ from types import ModuleType
 
 import pytest
 
-from detector import scan, scanning
+from detector import scan, scan_file
 from detector.errors import TraceError
 from detector.kineto import Limits
 from detector.report import from_json
@@ -34,9 +34,9 @@ def pipeline(monkeypatch):
         result[0], source=replace(result[0].source, path=analysis.trace.source.path)
     )
     monkeypatch.setitem(sys.modules, "detector.pipeline", fake)
-    stages = scanning.Stages({}, Limits(), {})
-    monkeypatch.setattr(scanning, "stages_of", lambda _: stages)
-    monkeypatch.setattr(scanning, "_stages", lambda *_: stages)
+    stages = scan_file.Stages({}, Limits(), {})
+    monkeypatch.setattr(scan_file, "stages_of", lambda _: stages)
+    monkeypatch.setattr(scan_file, "_stages", lambda *_: stages)
     return result
 
 
@@ -271,7 +271,7 @@ def test_control_codes_of_a_file_name_do_not_reach_the_terminal(folder, capsys):
 
 
 def test_colour_is_only_for_terminals_that_want_it(monkeypatch):
-    from detector import output
+    from detector.cli import output
 
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
@@ -295,7 +295,9 @@ def test_no_finding_is_said_in_words(trace, pipeline, capsys):
 
 def test_addresses_in_the_report_hold_no_password():
     secret = {"judge": {"base_url": "http://me:secret@host/v1", "n": 1}}
-    assert scanning.without_secrets(secret) == {"judge": {"base_url": "http://***@host/v1", "n": 1}}
+    assert scan_file.without_secrets(secret) == {
+        "judge": {"base_url": "http://***@host/v1", "n": 1}
+    }
 
 
 # Two steps in which the device waits for the host.
@@ -363,8 +365,8 @@ def test_help_names_the_settings_and_exit_codes_and_version_is_one_line():
 
 BROKEN_PIPE = """
 import os, sys
-from detector.output import Output
-from detector.targets import Target
+from detector.cli.output import Output
+from detector.cli.targets import Target
 from tests.sample_reports import TYPICAL
 out = Output("terminal", None, several=False)
 sys.stdin.readline()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from detector.render.source_paths import located
 from detector.report import Fix, SourceLine
-from detector.sources import located
 from tests.sample_reports import TYPICAL
 
 

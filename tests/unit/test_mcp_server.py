@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from detector import agents
+from detector import mcp_server
 from detector.config import compose
 from detector.errors import DetectorError
 from detector.evidence.views import VIEWS
 from detector.report import to_json
-from detector.scanning import stages_of
+from detector.scan_file import stages_of
 from tests.sample_reports import HOSTILE, NOT_ANALYZABLE, TYPICAL
 
 EXAMPLE = str(Path(__file__).resolve().parents[2] / "examples/train_image_classifier.json.gz")
@@ -23,7 +23,7 @@ PLAIN = ["flagger=rules", "confidence=constant", "confidence.cpu=0.9", "judge=no
 
 @pytest.fixture(scope="module")
 def desk():
-    return agents.Desk(stages_of(compose("scan", PLAIN)))
+    return mcp_server.Desk(stages_of(compose("scan", PLAIN)))
 
 
 def test_a_scan_gives_ids_that_evidence_and_views_take(desk):
@@ -52,7 +52,7 @@ def test_answers_are_bounded_and_say_so(desk, tmp_path):
     many = replace(TYPICAL, findings=HOSTILE.findings * 50, leads=HOSTILE.leads * 50)
     (tmp_path / "c.json").write_text(to_json(many))
     text = desk.scan(str(tmp_path / "c.json"))
-    assert len(text) <= agents.MOST_CHARS
+    assert len(text) <= mcp_server.MOST_CHARS
     assert json.loads(text)["shortened"]
     assert "\x1b" not in text
     assert "\x1b" not in desk.evidence(str(tmp_path / "c.json"), HOSTILE.findings[0].id)

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from detector.activity import Activity
+from detector.index_sets import groups
 from detector.trace import Cat
 from detector.window import AnalyzedTime
 
@@ -38,11 +39,10 @@ def heavy_ops(activity: Activity, analyzed: AnalyzedTime) -> tuple[HeavyOp, ...]
     rows = activity.named(activity.of(Cat.CPU_OP), _HEAVY)
     inside = (trace.start[rows] >= analyzed.start) & (trace.start[rows] < analyzed.end)
     rows = rows[inside]
-    pairs = np.stack([trace.name[rows], trace.dims[rows]])
-    kinds, count = np.unique(pairs, axis=1, return_counts=True)
+    kinds, which = groups(trace.name[rows], trace.dims[rows])
     steps = max(len(analyzed.steps), 1)
     found = [
         HeavyOp(trace.names[name], trace.names[dims][:LONGEST] if dims >= 0 else "", n / steps)
-        for name, dims, n in zip(*kinds.tolist(), count.tolist(), strict=True)
+        for name, dims, n in zip(*(k.tolist() for k in (*kinds, np.bincount(which))), strict=True)
     ]
     return tuple(sorted(found, key=lambda op: (-op.calls, op.name, op.shapes))[:MOST])

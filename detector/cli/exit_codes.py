@@ -19,6 +19,6 @@ def exit_code(run: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except (DetectorError, OSError) as error:
-        from detector.output import complain
+        from detector.cli.output import complain
 
         return complain(error)

@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from detector.index_sets import groups
 from detector.ledger import CODE, Ledger, build
 from detector.patterns import PATTERNS
 from detector.signals import Signals
@@ -62,7 +63,7 @@ def blind(signals: Signals) -> dict[str, str]:
 def is_micro_test(signals: Signals) -> bool:
     """Whether the device runs one kernel again and again, and hardly any other."""
     a, trace = signals.activity, signals.trace
-    names, which = np.unique(trace.name[a.kernels], return_inverse=True)
+    (names,), which = groups(trace.name[a.kernels])
     if not len(names) or trace.steps or len(names) > FEW_KERNELS:
         return False
     spent = np.bincount(which, trace.dur[a.kernels])

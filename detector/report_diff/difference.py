@@ -14,11 +14,11 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from detector import matching
 from detector.candidates import LEAST_SHARE
 from detector.errors import DetectorError
 from detector.patterns import BY_ID
 from detector.report import Finding, LedgerRow, ProgramOp, Report
+from detector.report_diff import matching
 
 Floats = NDArray[np.float64]
 

@@ -17,10 +17,10 @@ from typing import Literal
 import msgspec
 
 from detector.errors import DetectorError
-from detector.job import Job
-from detector.judging import Judging
-from detector.plain import plain
-from detector.shown import Excerpt, Peaks, TopEvent
+from detector.report.events import Excerpt, Peaks, TopEvent
+from detector.report.job import Communication, Job
+from detector.report.json_values import plain
+from detector.report.judging import Judging
 from detector.taxonomy import Severity, Side
 
 SCHEMA = 2
@@ -347,6 +347,8 @@ class Report:
     """The ops with the most time, on the host and of what they issued to the GPU."""
     peaks: Peaks | None = None
     """What the GPU could reach; null without one, and for one that the table lacks."""
+    communication: Communication | None = None
+    """What the rank sends; null without a collective."""
     windows: tuple[WindowScore, ...] = ()
     """The windows that tile the analyzed time."""
     findings: tuple[Finding, ...] = ()
@@ -388,9 +390,16 @@ def to_json(report: Report) -> str:
     return _UNSEEN.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
 
 
+class _Marked(msgspec.Struct):
+    """What every report says of itself; a Report alone would take any object for an empty one."""
+
+    schema: Literal[2]
+
+
 def from_json(text: str | bytes) -> Report:
     """Read what ``to_json`` wrote. Raises DetectorError when it is no report of version 2."""
     try:
+        msgspec.json.decode(text, type=_Marked)
         return msgspec.json.decode(text, type=Report)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DetectorError(f"not a report of schema {SCHEMA}: {error}") from error

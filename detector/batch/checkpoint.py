@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from detector import __version__, scanning
+from detector import __version__, scan_file
 from detector.errors import DetectorError
 from detector.jobs.rank import RankTrace
 from detector.report import from_json, to_json
-from detector.scanning import Scanned
+from detector.scan_file import Scanned
 
 
 class _Kept(msgspec.Struct):
@@ -28,15 +28,15 @@ class _Kept(msgspec.Struct):
 def scan_path(
     keep: str, path: str, label: str, overrides: Sequence[str], config_dir: Path | None
 ) -> Scanned:
-    """``scanning.scan_path``, or what an earlier run kept of the same file, settings and version in
-    the folder ``keep``. A file that cannot be read is as none."""
+    """``scan_file.scan_path``, or what an earlier run kept of the same file, settings and version
+    in the folder ``keep``. A file that cannot be read is as none."""
     file = Path(keep, _key(path, label, overrides, config_dir))
     try:
         kept = msgspec.msgpack.decode(file.read_bytes(), type=_Kept, dec_hook=_array)
         return Scanned(from_json(kept.report), kept.rank)
     except (OSError, msgspec.DecodeError, DetectorError):
         pass
-    found = scanning.scan_path(path, label, overrides, config_dir)
+    found = scan_file.scan_path(path, label, overrides, config_dir)
     if found.report is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_suffix(f".{os.getpid()}")  # a run that is killed leaves no half file

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from detector.batch.executors import SMALL, Executor, Local
+from detector.cli.targets import Target
 from detector.errors import TraceError
-from detector.executors import SMALL, Executor, Local
 from detector.jobs import identity
 from detector.jobs.build import build
+from detector.jobs.merge import joined
 from detector.report import Report
-from detector.scanning import Scanned, failure, scan_path
-from detector.targets import Target
-from detector.together import joined
+from detector.scan_file import Scanned, failure, scan_path
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ def _scan(
     ]
     scan: Callable[..., Scanned] = scan_path
     if executor.keep:
-        from detector import keeping
+        from detector.batch import checkpoint
 
-        scan = keeping.scan_path
+        scan = checkpoint.scan_path
         calls = [(executor.keep, *call) for call in calls]
     size = sum(t.path.stat().st_size for t in targets if t.path and t.path.is_file())
     if isinstance(executor, Local) and size < SMALL:

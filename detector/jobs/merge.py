@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from detector.job import Job, JobStraggler
 from detector.patterns import BY_ID, PATTERNS
 from detector.report import Finding, Fix, NotChecked, Report
+from detector.report.job import Job, JobStraggler
 from detector.taxonomy import severity
 
 STRAGGLER: Final = next(p.id for p in PATTERNS if p.signal == "straggler")

@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from detector import devices, guards, ledger
+from detector import gpu_specs, ledger
 from detector.activity import Activity
-from detector.analysis import Analysis
+from detector.analysis import Analysis, guards
+from detector.analysis.heavy_ops import heavy_ops
 from detector.candidates import Candidate, Candidates
 from detector.evidence import excerpt, heaviest
 from detector.evidence.heaviest import Heavy
 from detector.evidence.rates import Rate
 from detector.intervals import Intervals
+from detector.jobs.gradients import communication
 from detector.patterns import capability
-from detector.programs import heavy_ops
 from detector.report import (
     CoverageInfo,
     Finding,
@@ -29,7 +30,7 @@ from detector.report import (
     StepInfo,
     Summary,
 )
-from detector.shown import Excerpt, ExcerptTrack, Peaks, TopEvent
+from detector.report.events import Excerpt, ExcerptTrack, Peaks, TopEvent
 from detector.signals import Place
 from detector.trace import NS_PER_US, Int64, Trace
 from detector.window import AnalyzedTime
@@ -49,6 +50,7 @@ def report_of(analysis: Analysis, **rest: Any) -> Report:
         top_kernels=_top(heaviest.kernels(analysis.activity, analysis.analyzed)),
         top_ops=_top(heaviest.ops(analysis.activity, analysis.analyzed)),
         peaks=_peaks(analysis.activity),
+        communication=communication(analysis.signals, analysis.analyzed),
         not_checked=_not_checked(analysis),
         **rest,
     )
@@ -154,7 +156,7 @@ def _top_event(heavy: Heavy) -> TopEvent:
 
 
 def _peaks(activity: Activity) -> Peaks | None:
-    d = devices.known(capability.device_name(activity)) if activity.has_device else None
+    d = gpu_specs.known(capability.device_name(activity)) if activity.has_device else None
     if not d:
         return None
     fp32, tf32, fp16, bf16, bandwidth = map(float, (d.fp32, d.tf32, d.fp16, d.bf16, d.bandwidth))

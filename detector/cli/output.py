@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from detector.cli.targets import Target
 from detector.errors import DetectorError, TraceError
 from detector.render.formats import ANNOTATED, BY_NAME, FORMATS, View
 from detector.render.units import plural
 from detector.report import Report
-from detector.targets import Target
 
 if TYPE_CHECKING:
-    from detector.gate import Gate
+    from detector.cli.gate import Gate
 
 # For a terminal that knows no UTF-8.
 _PLAIN = str.maketrans({"·": "-", "–": "-", "…": "...", "µ": "u", "█": "#", "−": "-", "×": "x"})

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 from detector import __version__
 from detector.errors import ConfigError, DetectorError
 from detector.evidence.views import VIEWS, Views
-from detector.render import wording
+from detector.render import measures, wording
 from detector.render.clean import clean
 from detector.report import Finding, Report
 
 if TYPE_CHECKING:
-    from detector.scanning import Stages
+    from detector.scan_file import Stages
 
 MOST_CHARS: Final = 12_000  # of an answer
 MOST_ROWS: Final = 40
@@ -67,7 +67,7 @@ class Desk:
     def evidence(self, trace: str, finding: str) -> str:
         """One finding in full, by its id: why, what to change, source lines, all measures."""
         found = self._finding(trace, finding)
-        rows = wording.evidence(found, most=200, everything=True)
+        rows = measures.measures(found, most=200, everything=True)
         return _bounded(
             {
                 **_row(found),
@@ -102,8 +102,8 @@ class Desk:
     def diff(self, before: str, after: str) -> str:
         """What changed between two recordings of a program: the time of a step, findings gone,
         new, better or worse."""
-        from detector.difference import compare
         from detector.render import difference
+        from detector.report_diff.difference import compare
 
         return difference.markdown(compare(self._report(before), self._report(after)))[:MOST_CHARS]
 
@@ -119,7 +119,7 @@ class Desk:
     def _report(self, trace: str) -> Report:
         from detector.diff import is_report
         from detector.report import from_json
-        from detector.scanning import report_of
+        from detector.scan_file import report_of
 
         key = _key(trace)
         if key not in self._reports:
@@ -201,9 +201,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="as of a scan")
     arguments = parser.parse_args(argv)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from detector.cli.output import complain
     from detector.config import compose
-    from detector.output import complain
-    from detector.scanning import stages_of
+    from detector.scan_file import stages_of
 
     try:
         serve(Desk(stages_of(compose("scan", arguments.overrides))))

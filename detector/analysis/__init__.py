@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from detector import analyzable, candidates, guards, ledger
+from detector import candidates, ledger
 from detector.activity import Activity
-from detector.analyzable import WhyNot
+from detector.analysis import analyzable, guards
+from detector.analysis.analyzable import WhyNot
 from detector.candidates import Candidates
 from detector.ledger import Ledger
 from detector.signals import Signals, signals_of
@@ -34,7 +35,8 @@ class Analysis:
 
 def analyze(trace: Trace) -> Analysis:
     """Raises TraceError where its events lie too far apart to be analyzed."""
-    activity, analyzed = Activity(trace), analyzed_time(trace)
+    activity = Activity(trace)
+    analyzed = analyzed_time(trace, activity)
     signals = signals_of(trace, activity)
     times = ledger.build(signals, analyzed.start, analyzed.end)
     why_not = analyzable.why_not(times, analyzed)

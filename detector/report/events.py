@@ -1,6 +1,6 @@
 """Events of the trace that a report shows: excerpts around findings, and the heaviest by name.
 
-Part of ``report.json``, as ``detector.report`` describes it.
+Part of ``report.json``.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from detector import matching
 from detector.errors import ConfigError, DetectorError
 from detector.report import LEVELS, Finding, NotChecked, Report, from_json
+from detector.report_diff import matching
 from detector.taxonomy import Severity
 
 TABLE: Final = "trace-scan"  # [tool.trace-scan] in pyproject.toml

@@ -1,0 +1,1 @@
+"""Several traces at once: in processes or on a cluster, with a checkpoint for each."""

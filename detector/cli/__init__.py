@@ -1,0 +1,1 @@
+"""What the commands share: their traces, their output, their exit codes."""
