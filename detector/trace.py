@@ -37,7 +37,7 @@ class Cat(IntEnum):
     GPU_MEMCPY = 7
     GPU_MEMSET = 8
     GPU_USER_ANNOTATION = 9
-    CUDA_SYNC = 10  # device side of a synchronisation; never device work
+    CUDA_SYNC = 10  # device side of a synchronization; never device work
     MTIA = 11  # mtia_ccp_events, mtia_insight
     OTHER = 12  # a category this version does not know: kept, counted, used for nothing
 

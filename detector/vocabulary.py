@@ -66,6 +66,7 @@ CALLS: Final[dict[str, re.Pattern[str]]] = {
     }.items()
 }
 
+FREES: Final = re.compile(r"^(cuda|hip)Free|^cuMem(Free|Release|Unmap)")
 DEVICE_SYNC: Final = re.compile(r"(Device|Ctx|Context)Synchronize$")
 
 # Collectives that reduce, by "Collective name", kernel or annotation of a CPU backend.
@@ -230,5 +231,11 @@ _STANDARD: Final = (
 LIBRARY_FRAME: Final = re.compile(
     rf"^<|site-packages|dist-packages|/lib/python3|/torch/|^nn\.Module|^(?:{_LIBRARIES})/"
     rf"|^(?:{_STANDARD})(?:/|\.py\()"
+)
+# Frames that are nobody's to change, though no library's by their path: what a compiler has written
+# (its files are named by a hash), and the wrappers of kernel libraries.
+INTERNAL_FRAME: Final = re.compile(
+    r"(?:^|/)(?:c[a-z2-7]{40,}\.py|(?:torchinductor\w*|flashinfer|aiter|flash_attn|xformers"
+    r"|bitsandbytes|apex|tensorrt_llm)/)"
 )
 PYTHON_FRAME: Final = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.+)$")

@@ -156,9 +156,9 @@ def _disjoint(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
 
 def _work_span(trace: Trace) -> tuple[int, int]:
-    """From the first work to the last; the synchronise of the profiler's own stop is no work."""
+    """From the first work to the last; the synchronize of the profiler's own stop is no work."""
     work = trace.is_of((Cat.CPU_OP, Cat.KERNEL, Cat.GPU_MEMCPY, Cat.GPU_MEMSET))
-    work |= trace.is_of((Cat.RUNTIME, Cat.DRIVER)) & ~_synchronises(trace)
+    work |= trace.is_of((Cat.RUNTIME, Cat.DRIVER)) & ~_synchronizes(trace)
     if not work.any():
         work = ~trace.is_of((Cat.OVERHEAD, Cat.OTHER))
     if not work.any():
@@ -182,7 +182,7 @@ def _first_launch(trace: Trace, start: int) -> int:
     return int(min(first, trace.start[launch[launch >= 0]].min(initial=first)))
 
 
-def _synchronises(trace: Trace) -> Bool:
+def _synchronizes(trace: Trace) -> Bool:
     """Which rows are calls that wait for the device."""
     called = np.unique(trace.name[trace.rows(Cat.RUNTIME, Cat.DRIVER)])
     waits = np.zeros(len(trace.names), np.bool_)

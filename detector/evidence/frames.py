@@ -174,7 +174,8 @@ def is_user(name: str) -> bool:
     match = vocabulary.PYTHON_FRAME.match(name)
     if match is None or match["function"] in _HOOKS:
         return False
-    return vocabulary.LIBRARY_FRAME.search(name) is None
+    library = vocabulary.LIBRARY_FRAME.search(name) or vocabulary.INTERNAL_FRAME.search(name)
+    return library is None
 
 
 def source_line(name: str) -> SourceLine:

@@ -29,6 +29,8 @@ from detector.signals import signals_of
 from detector.trace import NS_PER_US, Cat, Int64
 from detector.window import AnalyzedTime
 
+# As much of its length must lie outside a place for a baseline to tell anything.
+LEAST_REST: Final = 0.1
 _STEP: Final = re.compile(r"^ProfilerStep#")
 # Named events of each kind, at most, in the order in which they are listed.
 MOST: Final[dict[Kind, int]] = {
@@ -115,7 +117,7 @@ class _Prepared:
         outside = self.analyzed.end - self.analyzed.start - max(inner[1] - inner[0], 0)
         value, base = amount(start, end), over(start, end)
         rest: float | None = None
-        if outside > 0:
+        if outside > LEAST_REST * (end - start):
             there = totals[0] - (amount(*inner) if inner[1] > inner[0] else 0.0)
             if spec.unit == "count":
                 rest = there * (end - start) / outside

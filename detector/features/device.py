@@ -193,7 +193,7 @@ SCALES: Final[dict[str, Callable[[Activity], float]]] = {"launch cost": launch_c
 
 IDLE_MEANING: Final = {
     "loader": "the host waits for, or makes, a batch",
-    "sync": "the host is in a synchronising call",
+    "sync": "the host is in a synchronizing call",
     "alloc": "the driver allocates or frees",
     "compile": "torch.compile works",
     "comm": "a CPU collective runs",

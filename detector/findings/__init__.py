@@ -181,6 +181,7 @@ def _finding(
         kind=pattern.kind,
         estimated_savings_us=candidate.best_ns / NS_PER_US,
         savings_range_us=(low / NS_PER_US, high / NS_PER_US),
+        savings_alone_us=candidate.first_ns / NS_PER_US,
         by_step_us=tuple(ns / NS_PER_US for ns in candidate.by_step_ns),
         share=candidate.share,
         assumes=pattern.assumes,

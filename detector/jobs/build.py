@@ -62,8 +62,8 @@ def build(ranks: Sequence[RankTrace], notes: Sequence[str] = ()) -> Job:
 
 def _doubt(matched: Matched) -> str:
     return (
-        f"only {matched.confidence:.0%} of the collectives agree over the ranks: who waits for whom"
-        " is not known"
+        f"only {100 * matched.confidence:.0f} % of the collectives agree over the ranks: who waits "
+        "for whom is not known"
     )
 
 

@@ -25,7 +25,7 @@ ADVICE: Final = {
     " runs on its cores.",
     "compute": "It computes longer: give it the same share of the work, or look at that device's"
     " clock and neighbours.",
-    "sync": "It waits for its own device: remove the synchronisation that the other ranks do not"
+    "sync": "It waits for its own device: remove the synchronization that the other ranks do not"
     " make.",
     "copy": "Its copies take longer: pin its memory, or look at that device's link.",
     "before": "Record more steps: it is late when its recording begins, so the reason lies before.",
@@ -170,7 +170,7 @@ def explain(job: Job, straggler: JobStraggler) -> str:
     text = (
         f"{'The other rank waits' if others == 1 else f'The other {others} ranks wait'}"
         f" {straggler.waited_us / 1e3:,.1f} ms for rank {straggler.rank}"
-        f" ({straggler.share:.0%} of all waiting, {_how(straggler.how)})."
+        f" ({100 * straggler.share:.0f} % of all waiting, {_how(straggler.how)})."
     )
     if straggler.causes:
         listed = ", ".join(f"{c.us / 1e3:,.1f} ms {c.label}" for c in straggler.causes[:3])

@@ -108,6 +108,7 @@ PATTERNS: Final = (
         ),
         facts=("exposed_comm", "comm", "collectives"),
         cites="collective",
+        counted="collectives",
     ),
     Pattern(
         id="comm-small-collectives",
@@ -146,6 +147,7 @@ PATTERNS: Final = (
         ),
         facts=("small_collectives", "collective_elements", "collectives", "comm"),
         cites="collective",
+        counted="collectives",
     ),
     Pattern(
         id="comm-straggler",
@@ -174,6 +176,7 @@ PATTERNS: Final = (
         ),
         facts=("exposed_comm", "comm", "collectives"),
         cites="collective",
+        counted="collectives",
     ),
     Pattern(
         id="comm-unused-parameters",
@@ -234,5 +237,6 @@ PATTERNS: Final = (
         ),
         facts=("repeated_collectives", "exposed_comm", "collectives", "optimizer_steps"),
         cites="collective",
+        counted="collectives",
     ),
 )

@@ -85,7 +85,8 @@ class Pattern:
     For people: ``title``; ``what`` is wrong; where to ``look`` in a trace; what it ``costs``; what
     is ``repaired`` in the replay that sizes it; when it is ``harmless``; ``advice``, of which the
     first that fits is given, the last without a condition; ``facts``: keys of the measures that an
-    explanation rests on, the most telling first; ``cites``: which named event it adds.
+    explanation rests on, the most telling first; ``cites``: which named event it adds; ``counted``:
+    what its occurrences are called, None where their number tells a reader nothing.
     """
 
     id: str
@@ -110,6 +111,7 @@ class Pattern:
     advice: tuple[Advice, ...]
     facts: tuple[str, ...]
     cites: Cited | None = None
+    counted: str | None = "times"
 
     @property
     def fix(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from detector.patterns import BY_ID
 from detector.render.clean import clean
@@ -53,6 +53,13 @@ class _Measure:
         is_single = self.unit == "count" and self.value == 1
         return self.is_cited or (self.excess > 0 and not is_single)
 
+    @property
+    def stands_out(self) -> bool:
+        """Whether it is a per cent at least, and clearly above its baseline."""
+        if not isinstance(self.value, int | float) or (self.unit == "share" and self.value < 0.01):
+            return False
+        return not isinstance(self.baseline, int | float) or self.value > 1.25 * self.baseline
+
     def row(self) -> Row:
         beside = f"baseline {quantity(self.unit, self.baseline)}"
         return Row(
@@ -79,9 +86,9 @@ def measures(finding: Finding, most: int = 5, *, everything: bool = False) -> li
 def further(finding: Finding, most: int = 3) -> list[Row]:
     """The pattern's own measures that the explanation does not name; a single event is none."""
     said = finding.explanation.lower()
-    own = {key: finding.evidence[key] for key in _own(finding) if key in finding.evidence}
-    rows = measures(replace(finding, evidence=own))
-    return [row for row in rows if row.label.lower() not in said][:most]
+    found = [m for m in _measures(finding) if m.is_own and m.stands_out and m.is_telling]
+    found.sort(key=lambda m: -m.excess)
+    return [m.row() for m in found if m.label.lower() not in said][:most]
 
 
 def top_features(finding: Finding) -> str:

@@ -80,8 +80,8 @@ The scan counts: {_lower(SIGNALS[p.signal].label)}.
 The savings are computed by a replay of the trace with the pattern repaired: {_lower(p.repaired)} \
 This assumes that {p.assumes}. The report gives a range, from the savings with all other findings \
 repaired to the savings alone, widened by how far its replays were off for known faults: \
-{p.error[0]:g} to {p.error[1]:g} times as much. From {LEAST_SHARE[p.kind]:.0%} of the analyzed \
-time on it is reported as {article} {p.kind}{guess}.
+{p.error[0]:g} to {p.error[1]:g} times as much. From {100 * LEAST_SHARE[p.kind]:.0f} % of the \
+analyzed time on it is reported as {article} {p.kind}{guess}.
 
 ## What to change
 

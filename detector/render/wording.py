@@ -28,6 +28,8 @@ LEADS = "Leads, less likely than not"
 UNEXPLAINED = "Not explained by a finding"
 _MEMORY = "memory bandwidth"
 _SHARED = 0.3  # of the estimated savings: where the least is less, other repairs save most of it
+_LINKED = 0.95  # of the GPU's events that link to a launch
+_WHOLE = 0.95  # of the analyzed time: nothing saves that, so no end of a range is given
 _WIDE = 0.1  # of the estimated savings: a range that is narrower is not worth a word
 
 
@@ -103,15 +105,26 @@ def _run(first: str, last: str) -> str:
 def when(report: Report, finding: Finding) -> str:
     """How often, in which steps, and the span from the start of the trace."""
     zero = report.source.span_us[0]
-    count = max(finding.occurrences, len(occurrences(finding)))
-    often = "once" if count == 1 else f"{count:,} times"
+    often = _often(finding)
     named = steps(report, finding.steps)
     inside = f" in {named}" if named else ""
+    if not often:
+        often, inside = (f"throughout {named}", "") if named else ("many times", "")
     if report.job is not None and finding.ranks and finding.ranks[0] != report.job.reference:
         return f"{often}{inside}, on rank {finding.ranks[0]}"  # another trace's axis
     start = max(finding.start_us - zero, 0.0)  # of a job: another rank may be earlier
     span = f"{duration(start)} to {duration(finding.end_us - zero)}"
     return f"{often}{inside}, {span} into the trace"
+
+
+def _often(finding: Finding) -> str:
+    """``6 times``, ``1,495 kernels``; empty where the number would tell nothing."""
+    count = max(finding.occurrences, len(occurrences(finding)))
+    if count == 1:
+        return "once"
+    pattern = BY_ID.get(finding.pattern)
+    noun = pattern.counted if pattern else "times"
+    return f"{count:,} {noun}" if noun else ""
 
 
 def facts(report: Report) -> str:
@@ -130,7 +143,7 @@ def extent(report: Report) -> str:
     analyzed = f"analyzed {duration(report.summary.analyzed_us)} of {duration(whole)}"
     count = len(report.source.steps)
     named = steps(report, range(count))
-    return f"{plural(count, 'step')} ({named}) · {analyzed}" if count else f"no step · {analyzed}"
+    return f"{plural(count, 'step')} ({named}) · {analyzed}" if count else f"no steps · {analyzed}"
 
 
 def coverage(report: Report) -> list[str]:
@@ -141,9 +154,8 @@ def coverage(report: Report) -> list[str]:
     for what, counts in (("repaired", c.repaired), ("left out", c.dropped)):
         if counts:
             out.append(f"{what}: {_counts(counts)}")
-    if report.source.kernels and min(c.kernels_with_launch, c.kernels_with_op) < 0.995:
-        launch, op = percent(c.kernels_with_launch), percent(c.kernels_with_op)
-        out.append(f"{launch} of the GPU's events link to their launch, {op} to their op")
+    if report.source.kernels and c.kernels_with_op < _LINKED * c.kernels_with_launch:
+        out.append(f"{rounded(c.kernels_with_op)} of the GPU's events link to an op")
     return out
 
 
@@ -202,12 +214,14 @@ def bound(report: Report) -> str:
         device, work, ranked = "GPU", "kernels", report.top_kernels
     most = f", most in {place(largest.where[0])}" if largest.where else ""
     label = clean(largest.label or largest.cause, 80).removeprefix(f"{device} busy: ")
-    bound_by = f"Bound by {label}, {rounded(largest.share)} of the time{most}."
+    parts = [f"Bound by {label}, {rounded(largest.share)} of the time{most}."]
     if busy < 0.005:
-        return f"{bound_by} The {device} computes nothing."
-    computes = f"The {device} computes {rounded(busy)} of the time."
-    left = f"At most {rounded(max(1 - busy, 0.0))} can be saved without making the {work} faster."
-    parts = [bound_by, computes, left]
+        return f"{parts[0]} The {device} computes nothing."
+    if largest.group != "busy":
+        parts.append(f"The {device} computes {rounded(busy)} of the time.")
+    left = max(1 - busy, 0.0)
+    most_left = f"At most {rounded(left)}" if left >= 0.005 else "Nothing"
+    parts.append(f"{most_left} can be saved without faster {work}.")
     if ranked and (speed := reached(ranked[0])):
         parts.append(f"The heaviest, {clean(ranked[0].name, 60)}, reaches {speed}.")
     return " ".join(parts)
@@ -281,11 +295,15 @@ def savings_range(finding: Finding) -> str:
     (low, high), best = finding.savings_range_us, finding.estimated_savings_us
     if high - low <= _WIDE * best:
         return ""
-    likely = f"likely {duration(low)} to {duration(high)}"
+    everything = best / finding.share if finding.share else high + 1.0  # the analyzed time
+    end = f"to {duration(high)}" if high < _WHOLE * everything else "or more"
+    likely = f"likely {duration(low)} {end}"
     if low >= _SHARED * best:
         return likely
     much = "almost all" if low < _WIDE * best else "most"
-    return f"{likely}; {much} of it overlaps with the other findings"
+    if 0 < finding.savings_alone_us < _SHARED * best:
+        return f"{likely}; {much} of it only once other findings or leads are repaired"
+    return f"{likely}; {much} of it overlaps with other findings or leads"
 
 
 def one_line(finding: Finding) -> str:

@@ -68,7 +68,7 @@ class Found:
 
 def find(graph: Graph) -> Found:
     """Every call that waits, and for what. Sets what such a call takes of its own."""
-    kinds = [graph_waits(graph) for graph_waits in (synchronised, _copied, _queued, _implied)]
+    kinds = [graph_waits(graph) for graph_waits in (synchronized, _copied, _queued, _implied)]
     rows = np.concatenate([kind.rows for kind in kinds])
     first = np.zeros(len(rows), np.bool_)
     first[np.unique(rows, return_index=True)[1]] = True
@@ -107,7 +107,7 @@ def _edge(graph: Graph, waits: Waits) -> Edge:
 
 def delays(graph: Graph) -> Int64:
     """ns from the end of awaited work to the return, of explicit waits that were waits."""
-    t, waits = graph.trace, synchronised(graph)
+    t, waits = graph.trace, synchronized(graph)
     last = np.full(len(waits.rows), np.iinfo(np.int64).min)
     np.maximum.at(last, waits.which, t.end[waits.works])
     long = (t.dur[waits.rows] > OWN_NS) & (last > t.start[waits.rows])
@@ -151,7 +151,7 @@ def _told(graph: Graph, calls: Int64) -> tuple[Int64, Int64]:
     return calls[first], chosen[first]
 
 
-def synchronised(graph: Graph) -> Waits:
+def synchronized(graph: Graph) -> Waits:
     """Explicit waits, each with the last works that it waited for."""
     t = graph.trace
     rows = named(t, vocabulary.CALLS["sync"].search)

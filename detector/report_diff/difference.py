@@ -187,16 +187,17 @@ def _other_program(a: Sequence[ProgramOp], b: Sequence[ProgramOp]) -> tuple[str,
     if not a or not b:
         return ()  # graphs and compiled code show none
     if (alike := _alike(a, b, lambda op: op.name)) < SAME_PROGRAM:
-        return (f"the programs differ: {alike:.0%} of the matrix products and convolutions of a "
-                "step are the same by op and number",)  # fmt: skip
+        return (f"the programs differ: {100 * alike:.0f} % of the matrix products and convolutions "
+                "of a step are the same by op and number",)  # fmt: skip
     kinds = [{(op.name, op.shapes) for op in ops if op.shapes} for ops in (a, b)]
     shared = len(kinds[0] & kinds[1]) / max(min(map(len, kinds)), 1)
     if all(kinds) and shared < SAME_PROGRAM:
         # of the trace with fewer kinds: where shapes change with every step, one has many more
         alike = shared
         return (
-            f"the shapes differ, as with another batch size or model: {alike:.0%} of the matrix "
-            "products and convolutions of a step have the same input shapes",
+            "the shapes differ, as with another batch size or model: "
+            f"{100 * alike:.0f} % of the matrix products and convolutions of a step have the same "
+            "input shapes",
         )
     return ()
 

@@ -14,7 +14,7 @@ from detector import vocabulary
 from detector.activity import CALLS, HOST_NAMED, OP_DEPTH, Activity
 from detector.index_sets import union
 from detector.intervals import Intervals
-from detector.signals.frames import owners
+from detector.signals.frames import owners, readable
 from detector.signals.timeline import FOREVER, Timeline, timeline
 from detector.taxonomy import Need
 from detector.trace import HOST_CATS, Bool, Cat, Int8, Int64, Trace
@@ -129,6 +129,11 @@ class Signals:
     def frame_owner(self) -> Int8:
         """For each name whose Python frame it is; see ``frames``."""
         return owners(self.trace)
+
+    @cached_property
+    def readable_frame(self) -> Int8:
+        """The same for a place to show: what a compiler wrote is nobody's own."""
+        return readable(self.trace, self.frame_owner)
 
     def called(self, *kinds: str) -> Bool:
         """For each row whether it is a runtime or driver call of one of these kinds."""

@@ -23,6 +23,7 @@ from tests.traces import (
     launch,
     memcpy,
     op,
+    python,
     repeat,
     sync,
     trace_of,
@@ -266,6 +267,31 @@ def test_a_cause_that_no_candidate_accounts_for_is_named() -> None:
     (left,) = candidates(trace).unexplained
     assert left.cause == "nothing"
     assert left.share > 0.9
+
+
+def test_a_file_that_is_cut_off_may_have_lost_its_backward_pass() -> None:
+    step = (op("aten::relu", 0, 40, sequence=1), launch(30, 5, corr=1), kernel("k", 45, 5, corr=1))
+    trace = trace_of(*repeat(step, 60, 60))
+    pattern, cut = BY_ID["infer-autograd"], {"truncated gz": 1}
+    broken = replace(trace, coverage=replace(trace.coverage, repaired=cut))
+    assert len(pattern.occurrences(signals_of(trace)))
+    assert not len(pattern.occurrences(signals_of(broken)))
+
+
+def test_what_a_repair_saves_beyond_its_own_causes_is_no_more_unexplained() -> None:
+    """A graph takes the place of the program's Python between launches, too."""
+    step = (
+        python("/home/user/train.py(5): forward", 0, 49),
+        op("aten::mm", 20, 25),
+        launch(30, 5, corr=1),
+        kernel("gemm", 40, 4, corr=1),
+    )
+    trace = trace_of(*repeat(step, 100, 50))
+    found = candidates(trace)
+    assert {c.pattern.id for c in found.found} == {"host-launch-bound"}
+    assert build(signals_of(trace), 0, 5_000_000).total()["python"] > 0.05 * 5_000_000
+    assert "python" not in BY_ID["host-launch-bound"].explains
+    assert not found.unexplained
 
 
 def test_steps_gain_each_their_own() -> None:

@@ -158,18 +158,78 @@ def test_findings_come_by_estimated_savings():
     assert shown == list(TYPICAL.findings)
 
 
+OVERLAPS = "overlaps with other findings or leads"
+
+
 @pytest.mark.parametrize(
     ("low", "high", "text"),
     [
         (90.0, 100.0, ""),
         (89.0, 100.0, "likely 89.0 µs to 100 µs"),
-        (20.0, 150.0, "likely 20.0 µs to 150 µs; most of it overlaps with the other findings"),
-        (0.0, 120.0, "likely 0 µs to 120 µs; almost all of it overlaps with the other findings"),
+        (20.0, 150.0, "likely 20.0 µs to 150 µs; most of it overlaps with other findings or leads"),
+        (
+            0.0,
+            120.0,
+            "likely 0 µs to 120 µs; almost all of it overlaps with other findings or leads",
+        ),
     ],
 )
 def test_a_range_is_put_into_words_where_it_is_wider_than_a_tenth_of_the_savings(low, high, text):
     finding = replace(TYPICAL.findings[0], estimated_savings_us=100.0, savings_range_us=(low, high))
     assert wording.savings_range(finding) == text
+
+
+def test_savings_that_need_other_repairs_are_no_overlap():
+    finding = replace(
+        TYPICAL.findings[0],
+        estimated_savings_us=100.0,
+        savings_range_us=(5.0, 200.0),
+        savings_alone_us=10.0,
+        share=0.1,
+    )
+    assert wording.savings_range(finding) == (
+        "likely 5.00 µs to 200 µs; almost all of it only once other findings or leads are repaired"
+    )
+
+
+def test_a_range_never_ends_at_all_there_is():
+    """Nothing saves all of the analyzed time."""
+    finding = replace(
+        TYPICAL.findings[0], estimated_savings_us=500.0, savings_range_us=(250.0, 990.0), share=0.5
+    )
+    assert wording.savings_range(finding) == "likely 250 µs or more"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "count", "said"),
+    [
+        ("compute-fp32-matmul", 1_495, "1,495 kernels in "),
+        ("input-dataloader-sync", 6, "6 times in "),
+        ("input-dataloader-sync", 1, "once in "),
+        ("host-launch-bound", 23_032, "throughout ProfilerStep#"),
+    ],
+)
+def test_occurrences_are_counted_by_their_name(pattern, count, said):
+    finding = replace(TYPICAL.findings[0], pattern=pattern, occurrences=count, evidence={})
+    assert wording.when(TYPICAL, finding).startswith(said)
+
+
+def test_a_measure_that_does_not_stand_out_gets_no_line_of_its_own():
+    def shown(value, rest):
+        row = {"label": "GPU busy", "value": value, "unit": "share", "rest": rest}
+        finding = replace(
+            TYPICAL.findings[0], pattern="host-python-overhead", evidence={"busy": row},
+            explanation="",
+        )  # fmt: skip
+        return len(measures.further(finding))
+
+    assert (shown(0.4, 0.2), shown(0.4, None)) == (1, 1)
+    assert (shown(0.22, 0.2), shown(0.1, 0.2), shown(0.002, 0.0)) == (0, 0, 0)
+
+
+def test_a_loader_is_named_whole():
+    loader = LedgerPlace("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "", 0)
+    assert ledger.place(loader) == loader.function
 
 
 def test_the_verdict_says_how_much_the_findings_save_together():
@@ -322,7 +382,7 @@ def test_code_keeps_its_lines_on_a_narrow_terminal():
 def test_a_trace_without_a_finding_says_what_bounds_it():
     text = " ".join(terminal.render(CLEAN, width=100).split())
     assert "Bound by compute, 56 % of the time" in text
-    assert "At most 44 % can be saved without making the kernels faster." in text
+    assert "At most 44 % can be saved without faster kernels." in text
     assert "The heaviest, volta_sgemm_128x64_nn, reaches 8.9 TFLOP/s, 57 % of fp32 peak." in text
     assert wording.bound(TYPICAL) == wording.bound(NOT_ANALYZABLE) == ""
 

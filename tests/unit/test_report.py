@@ -47,7 +47,8 @@ LEDGER = {
 FINDING_NAMES = {
     "id": {}, "pattern": {}, "side": {}, "start_us": {}, "end_us": {}, "steps": {},
     "score": {}, "confidence": {}, "severity": {}, "kind": {}, "estimated_savings_us": {},
-    "savings_range_us": {}, "by_step_us": {}, "share": {}, "assumes": {}, "occurrences": {},
+    "savings_range_us": {}, "savings_alone_us": {}, "by_step_us": {}, "share": {}, "assumes": {},
+    "occurrences": {},
     "evidence": {}, "explanation": {}, "claims": {"label": {}, "value": {}}, "judged_by": {},
     "fix": {"summary": {}, "code": {}, "where": {"file": {}, "line": {}, "function": {}},
             "module": {}},

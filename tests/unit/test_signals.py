@@ -150,7 +150,7 @@ def test_a_wait_belongs_to_the_op_that_asks_for_it() -> None:
     assert found("explicit-wait", *work, sync(70, 10)) == ["cudaStreamSynchronize"]
 
 
-def test_a_wait_for_unrecorded_work_is_no_synchronisation_of_the_program() -> None:
+def test_a_wait_for_unrecorded_work_is_no_synchronization_of_the_program() -> None:
     wait = sync(0, 9_000, "cudaDeviceSynchronize")
     later = [e for e in steady(300) if e.start >= 9_500]
     assert found("unrecorded-wait", wait, *later) == ["cudaDeviceSynchronize"]
