@@ -70,7 +70,8 @@ def _in_folder(folder: Path) -> list[Target]:
     )
     targets = [Target(str(file), file) for file in files if _looks_like_trace(file)]
     if not targets:
-        raise TraceError(f"{folder}: no trace in this folder ({len(files)} files looked into)")
+        looked = f"{len(files)} with a name in {' '.join(_SUFFIXES)}"
+        raise TraceError(f"{folder}: no trace among the files of this folder ({looked})")
     return targets
 
 
