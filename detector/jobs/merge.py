@@ -28,6 +28,7 @@ ADVICE: Final = {
     "sync": "It waits for its own device: remove the synchronization that the other ranks do not"
     " make.",
     "copy": "Its copies take longer: pin its memory, or look at that device's link.",
+    "before": "Record more steps: it is late when its recording begins, so the reason lies before.",
     "unknown": "Record stacks on that rank: what it does meanwhile is not in its trace.",
 }
 
@@ -159,15 +160,19 @@ def _straggler(job: Job, straggler: JobStraggler, base: Report) -> Finding | Non
     )
 
 
+def _how(how: str) -> str:
+    return "in the one step that the traces hold" if how == "one step" else how
+
+
 def explain(job: Job, straggler: JobStraggler) -> str:
     """Who waits for whom, for how long, and what the late rank does meanwhile."""
     others = len(job.ranks) - 1
     text = (
         f"{'The other rank waits' if others == 1 else f'The other {others} ranks wait'}"
         f" {straggler.waited_us / 1e3:,.1f} ms for rank {straggler.rank}"
-        f" ({100 * straggler.share:.0f} % of all waiting, {straggler.how})."
+        f" ({100 * straggler.share:.0f} % of all waiting, {_how(straggler.how)})."
     )
     if straggler.causes:
         listed = ", ".join(f"{c.us / 1e3:,.1f} ms {c.label}" for c in straggler.causes[:3])
-        text += f" Meanwhile it spends more than they do on: {listed}."
+        text += f" Beyond what they take, it takes: {listed}."
     return f"{text} {straggler.detail}.".replace(" .", "") if straggler.detail else text

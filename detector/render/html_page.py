@@ -47,13 +47,26 @@ def _head(report: Report) -> list[str]:
     instead = wording.record_instead(report)
     return [
         "<header>",
-        f'<h1 class="verdict">{text(wording.verdict(report), 700)}</h1>',
+        *_verdict(report),
         *([f"<p>{text(instead, 1100)}</p>"] if instead else []),
         f'<p class="source">{text(report.source.path)}</p>',
         *(f'<p class="soft">{text(line, 600)}</p>' for line in lines),
         *(f'<p class="warn">{text(warning, 2000)}</p>' for warning in report.warnings),
         "</header>",
         "<main>",
+    ]
+
+
+def _verdict(report: Report) -> list[str]:
+    """What a newcomer has to know; of a job first who waits for whom, and why."""
+    said, job = text(wording.verdict(report), 700), report.job
+    if job is None:
+        return [f'<h1 class="verdict">{said}</h1>']
+    why = text(job_text.reason(job), 700)
+    return [
+        f'<h1 class="verdict">{text(job_text.verdict(job), 700)}</h1>',
+        *([f"<p>{why}</p>"] if why else []),
+        f'<p class="verdict">{said}</p>',
     ]
 
 

@@ -42,11 +42,12 @@ def _job(report: Report) -> list[str]:
     """Who waits for whom: a sentence, and a line for each rank."""
     if (job := report.job) is None:
         return []
-    head = "| rank | waits | transfers | others wait for it | most of its own time |"
+    head = f"| {' | '.join(job_text.COLUMNS)} |"
     return [
-        f"**{job_text.HEADING}.** {escaped(job_text.verdict(job), 700)}",
+        f"**{job_text.HEADING}.** {escaped(job_text.verdict(job), 700)}"
+        f" {escaped(job_text.reason(job), 700)}",
         "",
-        *(escaped(line, 600) + "  " for line in job_text.summary(job)),
+        *(escaped(line, 600) + "  " for line in (*job_text.summary(job), job_text.scope(job))),
         "",
         head,
         "|--:|--:|--:|--:|:--|",

@@ -98,6 +98,9 @@ def _head(report: Report) -> RenderableType:
 
 def _verdict(report: Report) -> list[RenderableType]:
     lines = [Text(wording.verdict(report), style="bold")]
+    if report.job is not None:
+        who, why = job_text.verdict(report.job), job_text.reason(report.job)
+        lines = [Text(who, style="bold"), *([Text(why)] if why else []), Text(), *lines]
     more = wording.record_instead(report) or wording.bound(report)
     return [*lines, Text(more)] if more else [*lines]
 
@@ -118,15 +121,14 @@ def _overview(found: Sequence[Finding]) -> RenderableType:
 def _job(job: Job) -> RenderableType:
     """Who waits for whom: a sentence, a line for each rank, the worst collectives."""
     table = Table(box=None, pad_edge=False, header_style="dim")
-    names = ("rank", "waits", "transfers", "others wait for it", "most of its own time")
-    for name in names:
-        right = name not in ("most of its own time",)
+    for name in job_text.COLUMNS:
+        right = name != job_text.COLUMNS[-1]
         table.add_column(name, justify="right" if right else "left", no_wrap=True)
     listed = job_text.rows(job)
     for row in listed[: job_text.MOST]:
         table.add_row(*map(clean, row))
     more = len(listed) - job_text.MOST
-    lines = [job_text.verdict(job), *job_text.summary(job)]
+    lines = [*job_text.summary(job), job_text.scope(job)]
     shown = [Text(f"  {clean(job_text.collective(c))}") for c in job_text.worst(job)]
     return Group(
         Text(job_text.HEADING, style="bold"),

@@ -90,9 +90,11 @@ class JobStraggler:
     share: float
     """That, over all waiting."""
     cause: str
-    """What its own time shows where the others waited: an id of the ledger, its largest excess."""
+    """What its own time shows where the others waited: an id of the ledger, its largest excess;
+    ``before``: its recording begins later than theirs."""
     kind: str
-    """``data``, ``host``, ``compute``, ``sync``, ``copy`` or ``unknown``."""
+    """``data``, ``host``, ``compute``, ``sync``, ``copy``, ``before`` (late when its recording
+    begins) or ``unknown``."""
     causes: tuple[JobCause, ...]
     """All excesses, largest first."""
     detail: str

@@ -21,6 +21,7 @@ from detector.jobs.rank import RankTrace, reduced
 from detector.jobs.stragglers import BY_CHANCE, above, chance
 from detector.jobs.traffic import traffic
 from detector.kineto import read
+from detector.render import job as text
 from detector.report import from_json
 from detector.report.job import Job
 from tests.traces import Event, kernel, launch, op, trace_of
@@ -241,6 +242,39 @@ def test_the_cause_is_what_the_late_ranks_ledger_has_beyond_the_others() -> None
     ]
     (found,) = build([*even, rank_of(3, late)]).stragglers
     assert (found.rank, found.cause, found.kind) == (3, "loader", "data")
+
+
+def test_a_rank_that_is_late_when_its_recording_begins_was_late_before() -> None:
+    """It takes as long as the others from its first event on: nothing recorded makes it late."""
+    even = [rank_of(r, work(0, 1, 0.0), steps=1) for r in range(3)]
+    late = [e if e.collective else replace(e, start=e.start + 400) for e in work(0, 1, 400.0)]
+    job = build([*even, rank_of(3, late, steps=1)])
+    (found,) = job.stragglers
+    assert (found.rank, found.cause, found.kind) == (3, "before", "before")
+    assert found.causes[0].us == 400.0
+    assert found.causes[1:] == ()
+    assert text.verdict(job) == (
+        "The other 3 ranks wait for rank 3: 400 µs of a 1.00 ms step on average,"
+        " in the one step that the traces hold."
+    )
+    assert text.reason(job) == (
+        "It is 400 µs behind when its recording begins. The wait for it is 100 % of all waiting."
+    )
+
+
+def test_the_verdict_says_in_which_steps_and_why() -> None:
+    even = [
+        rank_of(r, [e for s in range(STEPS) for e in work(s, 100 * s + 1, 0.0)]) for r in range(3)
+    ]
+    slow = [e for s in range(STEPS) for e in work(s, 100 * s + 1, 400.0, pieces=5)]
+    job = build([*even, rank_of(3, slow)])
+    assert text.verdict(job) == (
+        "The other 3 ranks wait for rank 3: 400 µs of a 1.00 ms step on average,"
+        " in 6 of 6 steps (persistent)."
+    )
+    assert text.reason(job).startswith("It computes longer: it spends 400 µs more on GPU busy:")
+    assert [row[0] for row in text.rows(job) if row[3] != "–"] == ["3"]
+    assert text.rows(job)[3][4].startswith("GPU busy: compute: ")
 
 
 @pytest.mark.parametrize(
