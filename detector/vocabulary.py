@@ -47,6 +47,12 @@ TENSOR_CORE: Final = re.compile(
     r"|[hs]884|1688|16816|cijk_.*_(HB|BB|HHS|BBS)|gmma|tcgen|mfma|bf16xbf16|mxfp4"
 )
 
+# Kernels of libraries for compute capability 7.0 and newer: all such devices have tensor cores but
+# for a few cheap ones.
+FROM_VOLTA: Final = re.compile(
+    r"(?i)volta_|turing_|ampere_|hopper_|blackwell_|nvjet|sm_?(7\d|8\d|9\d|1[0-2]\d)_|cutlass_(7[05]|[89]\d)_"
+)
+
 # Matrix kernels that load one or two elements at a time: sides that are no multiple of 8.
 MISALIGNED: Final = re.compile(r"(?i)align[12](\D|$)")
 
@@ -161,6 +167,11 @@ COPIES_ONLY: Final = re.compile(
 # Ops whose copies are their way of working: torch's own, and nodes of the backward pass.
 COPIES_FOR_ITSELF: Final = re.compile(r"^(aten::|torch(::|\.)|c10d::|\w+Backward\d+$)")
 DDP_PASS: Final = re.compile(r"^DistributedDataParallel\.forward$")
+# What a network is made of, in torch's own ops and in libraries'.
+LAYER: Final = re.compile(
+    r"::(linear|addmm|conv(olution|[123]d)|embedding|lstm|gru|rnn_\w+)$|(layer|batch|group|rms)_?norm"
+    r"|attention|attn"
+)
 # A gradient added to its parameter's; what DDP copies of a reduced bucket into a gradient.
 ACCUMULATES: Final = re.compile(r"^torch::autograd::AccumulateGrad$")
 OUT_OF_BUCKET: Final = re.compile(r"^torch\.distributed\.ddp\.reducer::copy_bucket_to_grad$")

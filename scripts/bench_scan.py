@@ -119,7 +119,7 @@ def wrap(meter: Meter) -> None:
         (pipeline.features, "extract", "features"),
         (pipeline.candidate, "matrix", "confidence"),
         (pipeline, "places_of", "places"),
-        (pipeline, "_judge", "evidence and judge"),
+        (pipeline, "judge_places", "evidence and judge"),
         (pipeline, "identity", "identity"),
         (pipeline, "excerpt_of", "excerpts"),
         (pipeline, "report_of", "rest of the report"),

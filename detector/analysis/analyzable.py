@@ -53,11 +53,12 @@ def why_not(ledger: Ledger, analyzed: AnalyzedTime) -> WhyNot | None:
 
 
 def blind(signals: Signals) -> dict[str, str]:
-    """Patterns that this trace, although it can be analyzed, cannot show."""
+    """Patterns that this trace, although it can be analyzed, cannot show: of a micro test all but
+    what a kernel shows by itself."""
     if not is_micro_test(signals):
         return {}
-    reason = "a micro-benchmark of one kernel: its host side is no program's"
-    return {p.id: reason for p in PATTERNS if p.family not in ("compute", "memory")}
+    reason = "a micro-benchmark of one kernel: all around it is no program's"
+    return {p.id: reason for p in PATTERNS if p.family != "compute" or "host" in p.needs}
 
 
 def is_micro_test(signals: Signals) -> bool:

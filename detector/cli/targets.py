@@ -76,7 +76,8 @@ def _in_folder(folder: Path) -> list[Target]:
 
 
 def _looks_like_trace(path: Path) -> bool:
-    """By the first bytes: JSON, plain or gzipped, with a mark of a trace; not our own copy."""
+    """By the first bytes: JSON, plain or gzipped, with a mark of a trace; not our own copy. An
+    empty file counts, as an export that failed: reading it will say so."""
     if path.name == "annotated.json.gz" and (path.parent / "report.json").exists():
         return False
     try:
@@ -84,6 +85,8 @@ def _looks_like_trace(path: Path) -> bool:
             head = file.read(_HEAD)
     except OSError:
         return True  # reading it will say why
+    if not head:
+        return path.suffix in (".json", ".gz")
     if head[:2] == b"\x1f\x8b":
         try:
             head = zlib.decompressobj(wbits=31).decompress(head, 4 * _HEAD)

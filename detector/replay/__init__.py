@@ -1,21 +1,8 @@
-"""Trace -> dependency graph -> the times it would have had after an edit."""
+"""Trace -> dependency graph -> the times it would have had after a repair."""
 
-from detector.replay.edits import Alter, Edit, Insert, Issue, Remove, Replace, Task, Times
 from detector.replay.graph import Graph
 from detector.replay.repair import Repair, joined
+from detector.replay.savings import Times
 from detector.replay.solve import Stuck
 
-__all__ = [
-    "Alter",
-    "Edit",
-    "Graph",
-    "Insert",
-    "Issue",
-    "Remove",
-    "Repair",
-    "Replace",
-    "Stuck",
-    "Task",
-    "Times",
-    "joined",
-]
+__all__ = ["Graph", "Repair", "Stuck", "Times", "joined"]

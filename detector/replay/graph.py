@@ -19,10 +19,8 @@ from functools import cached_property
 import numpy as np
 
 from detector.replay import streams, threads, waits
-from detector.replay.edits import Edit, Times
-from detector.replay.program import Program
 from detector.replay.repair import Repair
-from detector.replay.savings import LAUNCH, SERVED, STREAM, THREAD, WAIT, Savings
+from detector.replay.savings import LAUNCH, SERVED, STREAM, THREAD, WAIT, Savings, Times
 from detector.replay.solve import Deps, Sequences, Stuck, UInt8, arrange, sequences
 from detector.trace import HOST_CATS, Bool, Int32, Int64, Trace
 
@@ -60,12 +58,6 @@ class Graph:
         self._build()
 
     # -- replays -------------------------------------------------------------------------------
-    def replay(self, edits: list[Edit] | tuple[Edit, ...] = ()) -> Times:
-        """All times after these edits. Raises Stuck where they make events wait in a circle."""
-        program = Program(self)
-        program.change(edits)
-        return program.run()
-
     def solve(self, repair: Repair | None = None) -> Times:
         """All times after a repair. Raises Stuck where it is of no row of its kind."""
         return self._savings.times(repair or Repair())
@@ -80,12 +72,6 @@ class Graph:
         """ns that the makespan loses; with ``span`` [start, end), by how much earlier the program
         gets to its end if what lies from its start on is repaired. Never negative."""
         return self._savings.saved(repair, span)
-
-    def saved_each(
-        self, repairs: Sequence[Repair], span: tuple[int, int] | None = None
-    ) -> list[int]:
-        """`saved` of each repair alone."""
-        return [self.saved(repair, span) for repair in repairs]
 
     def waterfall(
         self, repairs: Sequence[Repair], span: tuple[int, int] | None = None
@@ -174,15 +160,6 @@ class Graph:
             for k, rows in self.streams.items()
         }
 
-    @cached_property
-    def works_of(self) -> dict[int, list[int]]:
-        """Rows of device work by the row of the call that issued them."""
-        found: dict[int, list[int]] = {}
-        rows = np.flatnonzero(self.is_work & (self.trace.launch >= 0))
-        for row, call in zip(rows.tolist(), self.trace.launch[rows].tolist(), strict=True):
-            found.setdefault(call, []).append(row)
-        return found
-
     # -- constants -----------------------------------------------------------------------------
     def _build(self) -> None:
         t = self.trace
@@ -194,10 +171,9 @@ class Graph:
         self.gap[nodes[1:][same]] = gaps[same]
         across = threads.attach(self)
         device = streams.place(self)
-        awaited = waits.find(self)
-        edges = [*across, *device, *waits.between_streams(self), awaited.edge]
+        self.waits, awaited = waits.find(self)
+        edges = [*across, *device, *waits.between_streams(self), awaited]
         self.deps = Deps.of(2 * len(t), edges, self._kinds)
-        self.waits = awaited
         self.order = self._arrange()
 
     def _arrange(self) -> Int32:
@@ -245,22 +221,6 @@ class Graph:
         """Rows of the program: device work, and host events of the threads that run it. The others
         fetch data or watch: where they are waited for, those who wait are late."""
         return self.is_work | (self.is_host & threads.working(self)[self.trace.track])
-
-    @cached_property
-    def deps_by_node(self) -> dict[int, tuple[tuple[int, int], ...]]:
-        """(node, delay) of what each node waits for."""
-        found: dict[int, tuple[tuple[int, int], ...]] = {}
-        on, delay = self.deps.on.tolist(), self.deps.delay.tolist()
-        for node, pair in zip(self.deps.node.tolist(), zip(on, delay, strict=True), strict=True):
-            found[node] = (*found.get(node, ()), pair)
-        return found
-
-    @cached_property
-    def across(self) -> set[int]:
-        """Nodes whose first dependency is on another thread."""
-        first = self.deps.ptr[:-1][np.diff(self.deps.ptr) > 0]
-        between = (self.deps.kind[first] & (THREAD | SERVED)) > 0
-        return set(self.deps.node[first[between]].tolist())
 
     @cached_property
     def typical(self) -> Typical:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from detector.index_sets import distinct, union
-from detector.replay.edits import Times
 from detector.replay.repair import Repair
 from detector.replay.solve import Stuck, UInt8, cap, take_out, times
 from detector.replay.waits import OWN_NS
@@ -32,6 +31,20 @@ if TYPE_CHECKING:
 LAUNCH, WAIT, STREAM, THREAD, SERVED = (1 << i for i in range(5))
 _CALL_NS = 20_000  # the interpreter's way from one call to the next, at most
 _BUILT_IN = "<built-in "  # the frame that the interpreter opens to call what is not Python
+
+
+@dataclass(frozen=True)
+class Times:
+    """Where the trace's rows lie after a replay, ns.
+
+    Meaningless where not ``keep``, and the recorded times where not ``timed`` (rows that are
+    neither host program nor device work).
+    """
+
+    start: Int64
+    end: Int64
+    keep: Bool
+    timed: Bool
 
 
 @dataclass(frozen=True)
@@ -75,8 +88,7 @@ class Savings:
         host, work = np.flatnonzero(graph.is_host), np.flatnonzero(graph.is_work)
         start[host], end[host] = at[2 * host], at[2 * host + 1]
         start[work], end[work] = at[2 * work] - changed.dur[2 * work], at[2 * work]
-        none = np.zeros(0, np.int64)
-        return Times(start, end, ~changed.gone[::2], graph.timed, none, none, none, none, {})
+        return Times(start, end, ~changed.gone[::2], graph.timed)
 
     def _at(self, changed: Changed) -> Int64:
         graph = self.graph

@@ -48,25 +48,7 @@ class Waits:
         return Waits(self.rows[keep], which, works, self.tracks, self.covers[keep])
 
 
-@dataclass(frozen=True)
-class Found:
-    """All waits of a program."""
-
-    waits: Waits
-    edge: Edge
-
-    @property
-    def covering(self) -> dict[int, set[int]]:
-        """By end node of a call, the streams on which it waits for all issued so far."""
-        call, column = np.nonzero(self.waits.covers)
-        found: dict[int, set[int]] = {}
-        rows, tracks = self.waits.rows[call].tolist(), self.waits.tracks[column].tolist()
-        for row, track in zip(rows, tracks, strict=True):
-            found.setdefault(2 * row + 1, set()).add(track)
-        return found
-
-
-def find(graph: Graph) -> Found:
+def find(graph: Graph) -> tuple[Waits, Edge]:
     """Every call that waits, and for what. Sets what such a call takes of its own."""
     kinds = [graph_waits(graph) for graph_waits in (synchronized, _copied, _queued, _implied)]
     rows = np.concatenate([kind.rows for kind in kinds])
@@ -75,7 +57,7 @@ def find(graph: Graph) -> Found:
     ends = np.cumsum([len(kind.rows) for kind in kinds])
     parts = [k.only(m) for k, m in zip(kinds, np.split(first, ends[:-1]), strict=True)]
     waits = _joined(parts)
-    return Found(waits, _edge(graph, waits))
+    return waits, _edge(graph, waits)
 
 
 def _joined(parts: Sequence[Waits]) -> Waits:

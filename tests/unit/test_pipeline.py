@@ -30,7 +30,7 @@ LAYOUT = "memory-layout-transform"
 BODY = (
     op("aten::mm", 0, 100),
     launch(20, 10, 1),
-    kernel("ampere_sgemm_128x64_tn", 100, 400, 1),
+    kernel("sgemm_128x64_tn", 100, 400, 1),
     op("aten::detach", 990, 10),
 )
 TRACE = trace_of(*repeat(BODY, 4, 1_000), steps=[(i * 1e3, (i + 1) * 1e3) for i in range(4)])

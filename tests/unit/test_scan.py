@@ -282,7 +282,7 @@ def test_colour_is_only_for_terminals_that_want_it(monkeypatch):
 
 
 def test_a_terminal_without_utf8_gets_plain_letters():
-    code = "import sys; from detector.cli import output; output.emit('1 µs … █', False)"
+    code = "import sys; from detector.cli.output import emit; emit('1 µs … █', False)"
     env = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT)}
     assert run("-c", code, env=env).stdout == "1 us ... #"
 
