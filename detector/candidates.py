@@ -16,6 +16,8 @@ from typing import Final
 
 import numpy as np
 
+from detector.index_sets import intersection
+from detector.intervals import EMPTY, Intervals
 from detector.ledger import BY_ID as CAUSES
 from detector.ledger import Ledger
 from detector.patterns import PATTERNS, Occurrences, Pattern
@@ -35,7 +37,7 @@ class Candidate:
 
     ``best_ns`` lies within [``rest_ns``, ``alone_ns``], which are the least and the most of what it
     saves first and last; ``first_ns``: with no other repaired; ``by_step_ns``: what each step gains
-    alone.
+    alone; ``backward``: the time of the backward pass that the repair spares, too.
     """
 
     pattern: Pattern
@@ -46,6 +48,7 @@ class Candidate:
     share: float
     by_step_ns: tuple[int, ...] = ()
     first_ns: int = 0
+    backward: Intervals = EMPTY
 
     def likely_ns(self, most: int) -> tuple[int, int]:
         """What repairing it likely saves, from when all others are repaired to when none is, by
@@ -130,10 +133,17 @@ def _alone(replays: _Replays, signals: Signals, pattern: Pattern, wall: int) -> 
     if not len(occurrences):
         return None
     repair = pattern.repair(signals, occurrences.rows)
-    candidate = Candidate(pattern, occurrences, 0, 0, 0, 0.0)
+    candidate = Candidate(
+        pattern, occurrences, 0, 0, 0, 0.0, backward=_backward(signals, repair.remove)
+    )
     saved = min(replays.saved([(candidate, repair)]), wall)
     sized = replace(candidate, alone_ns=saved, best_ns=saved, first_ns=saved, share=saved / wall)
     return sized, repair
+
+
+def _backward(s: Signals, gone: Int64) -> Intervals:
+    """The time of what goes of the backward pass."""
+    return s.activity.spans(intersection(gone, s.activity.host("backward")))
 
 
 def _worth_trying(candidate: Candidate, wall: int) -> bool:
