@@ -74,7 +74,9 @@ def address(url: str) -> Address:
     except ValueError as error:
         raise JudgeError(f"judge.base_url: {words.bounded(url)}: {error}") from error
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
-        raise JudgeError(f"judge.base_url: {words.bounded(parts.hostname or url)}: no http(s) URL")
+        raise JudgeError(
+            f"judge.base_url must begin with http:// or https://: {words.bounded(parts.hostname or url)}"
+        )
     return Address(parts.scheme, parts.hostname.lower(), port, parts.path.rstrip("/"))
 
 
