@@ -132,7 +132,7 @@ def _shown(value: float, row: EvidenceRow) -> str:
 
 
 def _percent(share: float) -> str:
-    """As reports write it: 31 %, 3.8 %."""
+    """A share as reports write it: 31 %, 3.8 %."""
     return f"{100 * share:.0f} %" if share >= 0.0995 or not share else f"{100 * share:.1f} %"
 
 

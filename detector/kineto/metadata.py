@@ -44,7 +44,7 @@ def _object(text: bytes) -> dict[str, Any] | None:
 
 
 def small(values: dict[str, object]) -> dict[str, object]:
-    """Without the values too large to be metadata."""
+    """The fields without values too large to be metadata."""
     return {key: value for key, value in values.items() if _length(value) <= _LARGEST}
 
 
@@ -64,7 +64,7 @@ def base_ns(values: dict[str, object]) -> int:
 
 
 def rank(values: dict[str, object], path: str) -> int | None:
-    """From distributedInfo; else from the file's name."""
+    """The rank by distributedInfo; else by the file's name."""
     info = values.get("distributedInfo")
     if isinstance(info, dict) and isinstance(info.get("rank"), int):
         return int(info["rank"])

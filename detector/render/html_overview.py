@@ -117,7 +117,7 @@ def _scores(report: Report, scale: _Scale) -> list[str]:
 
 
 def thinned(windows: Sequence[WindowScore]) -> list[WindowScore]:
-    """At most so many columns, each as suspicious as the worst window in it."""
+    """The windows in at most ``_MOST_COLUMNS`` columns, each as suspicious as its worst window."""
     group = -(-len(windows) // _MOST_COLUMNS) or 1
     parts = (windows[i : i + group] for i in range(0, len(windows), group))
     return [

@@ -210,7 +210,7 @@ def _lines(report: Report, finding: Finding) -> list[tuple[str, Text]]:
 
 
 def _lines_after(finding: Finding) -> list[tuple[str, Text]]:
-    """Those below the code; numbers that the explanation has are not said again."""
+    """The labelled lines below the code; numbers of the explanation are not repeated."""
     rows = [("assumes", Text(clean(finding.assumes, 600)))] if finding.assumes else []
     return rows + _labelled("also", [_evidence(row) for row in measures.further(finding)])
 

@@ -276,7 +276,7 @@ def _inside(sentence: str) -> str:
 
 
 def findings(report: Report) -> list[Finding]:
-    """Those to show, the largest savings first; none where the trace cannot be analyzed."""
+    """The findings to show, the largest savings first; none where the trace cannot be analyzed."""
     return by_savings(report.findings) if report.analyzable else []
 
 

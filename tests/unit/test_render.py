@@ -467,7 +467,7 @@ def test_several_traces_end_in_a_line_each():
 
 
 def run_of(report: Report) -> dict:
-    log = json.loads(sarif.render(report))
+    log = json.loads(sarif.render([report]))
     assert log["version"] == "2.1.0"
     assert log["$schema"].endswith("sarif-2.1.0.json")
     (run,) = log["runs"]
@@ -537,7 +537,7 @@ def test_sarif_writes_paths_as_addresses(path, uri):
 def test_what_several_traces_show_is_one_result_of_one_run():
     larger = replace(TYPICAL.findings[0], estimated_savings_us=1e6)
     other = replace(TYPICAL, findings=(larger,), source=replace(TYPICAL.source, path="b.json"))
-    (run,) = json.loads(sarif.render_all([TYPICAL, other, CLEAN]))["runs"]
+    (run,) = json.loads(sarif.render([TYPICAL, other, CLEAN]))["runs"]
     assert [r["occurrenceCount"] for r in run["results"]] == [2, 1, 1]
     assert run["results"][0]["properties"]["traces"] == ["b.json", TYPICAL.source.path]
     assert "In 2 traces." in run["results"][0]["message"]["text"]
