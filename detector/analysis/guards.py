@@ -6,6 +6,7 @@ needs are not met is *not checked*; each doubt about the trace as a whole is a w
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -84,12 +85,13 @@ def warnings(
     if not len(activity.of(Cat.CPU_OP)):
         found.append("no host events: host activity unavailable")
     coverage = trace.coverage
-    if "truncated gz" in coverage.repaired:
+    if "cut off event" in coverage.dropped:
+        found.append("truncated file: it ends within an event, and what came after is missing")
+    elif "truncated gz" in coverage.repaired:
         found.append("truncated file: the gz ends early, and what came after is missing")
-    if coverage.read_fraction < 1:
-        found.append(
-            f"damaged file: {100 * coverage.read_fraction:.1f} % of what it holds could be read"
-        )
+    elif coverage.read_fraction < 1:
+        read = math.floor(1000 * coverage.read_fraction) / 10  # never 100 %
+        found.append(f"damaged file: {read:.1f} % of what it holds could be read")
     unlinked = 1 - coverage.kernels_with_launch
     if activity.has_device and unlinked >= UNLINKED_SHARE:
         found.append(

@@ -117,7 +117,7 @@ def reduced_from(signals: Signals, analyzed: AnalyzedTime) -> RankTrace:
         path=trace.source.path,
         sha256=trace.source.sha256,
         rank=trace.rank,
-        rank_is_told=isinstance(info.get("rank"), int),
+        rank_is_told=trace.rank is not None and info.get("rank") == trace.rank,
         world_size=info["world_size"] if isinstance(info.get("world_size"), int) else None,
         groups=_groups(info),
         start=start + base,

@@ -10,6 +10,7 @@ from typing import Any
 _LARGEST = 256 << 10  # a value beyond this is data, not metadata
 _BRACE = re.compile(rb"^[ \t]*\{", re.MULTILINE)
 _BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*"?(\d{1,19})')
+MOST_RANKS = 1 << 24  # a larger number is no rank
 _RANK = re.compile(r"(?:^|[^a-z])rank[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE)
 
 
@@ -66,7 +67,8 @@ def base_ns(values: dict[str, object]) -> int:
 def rank(values: dict[str, object], path: str) -> int | None:
     """The rank by distributedInfo; else by the file's name."""
     info = values.get("distributedInfo")
-    if isinstance(info, dict) and isinstance(info.get("rank"), int):
-        return int(info["rank"])
+    told = info.get("rank") if isinstance(info, dict) else None
+    if type(told) is int and 0 <= told < MOST_RANKS:
+        return told
     found = _RANK.search(PurePath(path).name)
     return int(found[1]) if found else None

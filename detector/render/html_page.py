@@ -152,8 +152,7 @@ def _card(report: Report, finding: Finding, number: int) -> list[str]:
         f"{number}. {text(wording.title(finding))} <code>{text(finding.pattern)}</code></h3>",
         f'<p class="gain">saves {wording.savings(finding)}</p>',
         "</div>",
-        f'<p class="soft">{text(wording.nature(report, finding))}; '
-        f"{text(wording.when(report, finding), 400)}</p>",
+        f'<p class="soft">{text(_about(report, finding), 700)}</p>',
         *([f'<p class="why">{text(why, 1200)}</p>'] if why else []),
         *_evidence(measures.measures(finding, most=_FACTS)),
         *html_timeline.figure(report, finding, number),
@@ -161,6 +160,12 @@ def _card(report: Report, finding: Finding, number: int) -> list[str]:
         *_all_metrics(finding, more),
         "</article>",
     ]
+
+
+def _about(report: Report, finding: Finding) -> str:
+    """What kind of finding, how sure, how often and when, and within what its savings lie."""
+    parts = (wording.nature(report, finding), wording.when(report, finding))
+    return "; ".join(filter(None, (*parts, wording.savings_range(finding))))
 
 
 def _fix(finding: Finding) -> list[str]:
@@ -196,8 +201,7 @@ def _all_metrics(finding: Finding, more: str) -> list[str]:
 
 def _facts(finding: Finding, more: str) -> list[tuple[str, str]]:
     """(label, text) of what is no measure."""
-    rows = [("here", more), ("range", wording.savings_range(finding))]
-    rows.append(("top features", measures.top_features(finding)))
+    rows = [("here", more), ("top features", measures.top_features(finding))]
     if finding.candidates and finding.confidence < 0.6:
         rows.append(("perhaps", wording.candidates(finding)))
     rows.append(("assumes", finding.assumes))
@@ -253,7 +257,7 @@ def _top_table(heading: str, rows: Sequence[TopEvent], time: str, *, on_gpu: boo
 def _top_row(row: TopEvent, *, on_gpu: bool, reached: bool, shaped: bool) -> str:
     gpu = f'<td class="number">{duration(row.gpu_us)}</td>' if on_gpu else ""
     rate = f'<td class="reaches">{text(wording.reached(row))}</td>' if reached else ""
-    shapes = f'<td class="soft">{text(row.shapes, 120)}</td>' if shaped else ""
+    shapes = f'<td class="soft">{text(wording.shapes(row), 120)}</td>' if shaped else ""
     return (
         f'<tr><th scope="row">{text(row.name, 120)}</th><td class="number">{row.count:,}</td>'
         f'<td class="number">{duration(row.us)}</td>{gpu}{rate}{shapes}</tr>'

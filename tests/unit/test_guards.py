@@ -99,6 +99,11 @@ def test_device_work_outside_the_analyzed_time_shows_nothing() -> None:
         (without(Cat.KERNEL), "device activity unavailable"),
         (without(Cat.KERNEL), "launches without device records"),
         (replace(FULL, coverage=Coverage(read_fraction=0.75)), "damaged file: 75.0 % of"),
+        (replace(FULL, coverage=Coverage(read_fraction=0.9999)), "damaged file: 99.9 % of"),
+        (
+            replace(FULL, coverage=Coverage(0.9999, dropped={"cut off event": 1})),
+            "truncated file: it ends within an event",
+        ),
         (replace(FULL, coverage=Coverage(kernels_with_launch=0.9)), "10 % of the GPU's events"),
         (trace_of(*repeat(BODY, 2, 100)), "no step markers"),
         (

@@ -324,6 +324,38 @@ def test_two_jobs_are_kept_apart() -> None:
     assert "traces of 2 jobs, reported apart" in identity.mixed(identity.jobs(ranks), ranks)
 
 
+def test_a_rank_that_fits_no_other_says_why() -> None:
+    ranks = job_of({0: [0.0] * 3, 1: [0.0] * 3, 2: [0.0] * 3})
+    hours = 3 * 3_600 * 10**9
+    late = replace(ranks[2], start=ranks[2].start + hours, end=ranks[2].end + hours)
+    silent = replace(ranks[2], collectives=reduced(trace_of(op("aten::mm", 0, 9))).collectives)
+    alone = [[*ranks[:2], other] for other in (late, silent)]
+    said = [line for some in alone for line in identity.alone(identity.jobs(some), some)]
+    of = "r2.json: rank 2 of 4, reported alone:"
+    assert said == [
+        f"{of} by its clock it ran 3.0 h apart from the other ranks",
+        f"{of} it has no collectives",
+    ]
+    assert identity.alone(identity.jobs(ranks), ranks) == []
+    other_world = [*ranks[:2], replace(silent, world_size=8)]
+    assert identity.alone(identity.jobs(other_world), other_world) == []
+
+
+def test_steps_of_a_job_are_those_of_most_of_its_ranks() -> None:
+    """A rank whose trace was cut has fewer."""
+    ranks = job_of({r: [300.0 if r == 1 else 0.0] * 6 for r in range(4)})
+    cut = rank_of(3, [e for s in range(4) for e in work(s, 100 * s + 1, 0.0)], steps=4)
+    (found,) = build([*ranks[:3], cut]).stragglers
+    assert (found.rank, found.steps, found.how) == (1, tuple(range(6)), "persistent")
+
+
+def test_a_world_too_large_to_list_is_counted() -> None:
+    ranks = [replace(r, world_size=10**12) for r in job_of({0: [0.0] * 3, 1: [9.0] * 3})]
+    job = build(ranks)
+    assert job.notes[0].startswith("no trace of 999,999,999,998 of 1,000,000,000,000 ranks:")
+    assert len(job.missing) < 20_000
+
+
 def test_a_rank_that_is_there_twice_is_left_out_with_a_line() -> None:
     ranks = job_of({0: [0.0] * 3, 1: [0.0] * 3})
     again = replace(ranks[1], path="again.json", sha256="1")
@@ -479,3 +511,9 @@ def test_the_public_step_of_one_rank_to_the_last_element() -> None:
         (7317.0, 46_876.5), abs=0.1
     )
     assert np.isfinite([t.bus_gbs for t in reduce]).all()
+
+
+def test_collectives_of_one_kind_that_one_rank_is_late_for_take_one_line() -> None:
+    job = build(job_of({0: [0.0] * 3, 1: [100.0] * 3, 2: [600.0, 500.0, 400.0]}))
+    (line,) = text.worst(job)
+    assert line.startswith("AllReduce, rank 2 arrives last 3 times, up to 600 µs after the first;")
