@@ -71,7 +71,7 @@ class Activity:
         return matches
 
     def named(self, rows: Int64, pattern: re.Pattern[str], *cats: Cat) -> Int64:
-        """Those of ``rows`` whose name matches.
+        """The rows among ``rows`` whose name matches.
 
         Naming their categories lets the next call of the pattern know; otherwise only the names
         of these rows are looked at.

@@ -180,7 +180,7 @@ class Trace:
         return np.flatnonzero(self.is_of(cats))
 
     def is_of(self, cats: Iterable[Cat]) -> Bool:
-        """By row whether it is of one of these categories."""
+        """Whether each row is of one of these categories."""
         table = np.zeros(len(Cat), np.bool_)
         table[list(cats)] = True
         return table[self.cat]

@@ -210,10 +210,6 @@ TORCH_ANNOTATION: Final = re.compile(
 )
 
 # The forward pass's calls of compiled code, in new and old versions: the first that a trace has.
-COMPILED_CALLS: Final = tuple(
-    re.compile(name)
-    for name in (r"^Torch-Compiled Region", r"^CompiledFunction$", r"^## Call CompiledFxGraph")
-)
 COMPILED_FRAME: Final = re.compile(r"^Torch-Compiled Region: (\d+)/")
 EMPTY: Final = re.compile(r"^aten::empty$")
 

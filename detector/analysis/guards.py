@@ -85,10 +85,10 @@ def warnings(
     if not len(activity.of(Cat.CPU_OP)):
         found.append("no host events: host activity unavailable")
     coverage = trace.coverage
-    if "truncated gz" in coverage.repaired:
-        found.append("truncated file: the gz ends early, and what came after is missing")
     if "cut off event" in coverage.dropped:
         found.append("truncated file: it ends within an event, and what came after is missing")
+    elif "truncated gz" in coverage.repaired:
+        found.append("truncated file: the gz ends early, and what came after is missing")
     elif coverage.read_fraction < 1:
         read = math.floor(1000 * coverage.read_fraction) / 10  # never 100 %
         found.append(f"damaged file: {read:.1f} % of what it holds could be read")

@@ -269,6 +269,5 @@ MEASURES: Final[tuple[Spec, ...]] = (
     *(_work(key, label, of) for key, (label, of) in _WORK.items()),
 )
 
-KEYS: Final = tuple(spec.key for spec in MEASURES)
 # Of these the low values are the bad ones: what exceeds its baseline speaks for no pattern.
 LOW_IS_BAD: Final = frozenset(("busy", "h2d_speed", "kernel_us", "collective_elements"))

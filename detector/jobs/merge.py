@@ -18,6 +18,7 @@ STRAGGLER: Final = next(p.id for p in PATTERNS if p.signal == "straggler")
 EXPOSED: Final = next(p.id for p in PATTERNS if p.signal == "exposed-collective")
 _SURE: Final = 0.9  # how likely a straggler is that the ranks' own clocks show
 
+_SHARES: Final = ("data", "compute")  # where an even share of the data helps
 ADVICE: Final = {
     "data": "Its batches come late: give that rank's loader more workers, or its share of the data"
     " the same size and storage as the others'.",
@@ -39,7 +40,7 @@ def joined(job: Job, reports: Mapping[int, Report]) -> Report:
     findings = _merged(job, reports, lambda report: report.findings)
     straggler = [_straggler(job, s, base) for s in job.stragglers]
     found = [f for f in (*straggler, *findings) if f is not None]
-    found.sort(key=lambda f: (-f.estimated_savings_us, f.start_us, f.pattern))
+    found.sort(key=lambda f: (-f.share, f.start_us, f.pattern))
     known = {f.pattern for f in found}
     leads = [f for f in _merged(job, reports, lambda r: r.leads) if f.pattern not in known]
     # Of the reference rank's own time. Its lateness is made of what its other findings say.
@@ -155,7 +156,7 @@ def _straggler(job: Job, straggler: JobStraggler, base: Report) -> Finding | Non
         occurrences=len(mine),
         evidence={"occurrences": spans},
         explanation=explain(job, straggler),
-        fix=Fix(ADVICE[straggler.kind], row.advice[0].code),
+        fix=Fix(ADVICE[straggler.kind], row.advice[0].code if straggler.kind in _SHARES else ""),
         ranks=(straggler.rank,),
     )
 

@@ -220,7 +220,7 @@ def _elements(trace: Trace, rows: Int64) -> Int64:
 
 
 def elements_of(dims: str, types: str) -> int:
-    """Of all tensors in texts of "Input Dims" and "Input type"; -1 where one is not known."""
+    """Elements of all tensors in "Input Dims" and "Input type"; -1 where one is not known."""
     shapes, kinds = parsed(dims), parsed(types)
     if not shapes or len(shapes) != len(kinds) or not all(kinds):
         return -1

@@ -160,7 +160,7 @@ def _text(fields: Mapping[str, object], name: str, most: int, *, missing: bool =
 
 
 def _claims(value: object, evidence: Evidence) -> tuple[tuple[tuple[str, float], ...], int]:
-    """Those claims that the evidence holds, with its own values, and how many it does not hold."""
+    """The claims that the evidence supports, with its own values, and how many it does not."""
     if not isinstance(value, list):
         raise InvalidAnswerError("claims must be a list")
     known: dict[str, list[tuple[str, float, bool]]] = {}

@@ -54,7 +54,7 @@ def _filled(s: Signals, rows: Int64) -> Repair:
 
 
 def _fused_chains(s: Signals, rows: Int64) -> Repair:
-    """Of each chain the longest kernel stays: it reads and writes as much as the fused one."""
+    """The longest kernel of each chain stays: it reads and writes as much as the fused one."""
     trace = s.trace
     order = rows[np.lexsort((trace.start[rows], trace.track[rows]))]
     gap = trace.start[order[1:]] - trace.end[order[:-1]]

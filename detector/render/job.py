@@ -70,7 +70,7 @@ def _others(job: Job) -> str:
 
 
 def _each(s: JobStraggler, us: float) -> float:
-    """Of a time in the steps in which the others waited, that of one step."""
+    """The share of one step in a time over the steps in which the others waited."""
     return us / max(len(s.steps), 1)
 
 
@@ -146,10 +146,22 @@ def collective(c: JobCollective) -> str:
     )
 
 
-def worst(job: Job, most: int = 8) -> Sequence[JobCollective]:
-    """The collectives with the most waiting, in time order."""
-    found = sorted(job.collectives, key=lambda c: -c.skew_us)[:most]
-    return sorted(found, key=lambda c: c.start_us)
+def worst(job: Job, most: int = 5) -> list[str]:
+    """A line for the collectives of one kind that one rank is last at, the longest wait first."""
+    alike: dict[tuple[str, int], list[JobCollective]] = {}
+    for c in sorted(job.collectives, key=lambda c: -c.skew_us):
+        alike.setdefault((c.op, c.last), []).append(c)
+    return [_alike(found) for found in list(alike.values())[:most]]
+
+
+def _alike(found: Sequence[JobCollective]) -> str:
+    if len(found) == 1:
+        return collective(found[0])
+    longest, transfer = found[0], sum(c.transfer_us for c in found)
+    return (
+        f"{longest.op}, rank {longest.last} arrives last {len(found)} times, up to"
+        f" {duration(longest.skew_us)} after the first; transfer {duration(transfer)} in all"
+    )
 
 
 # -- pictures --------------------------------------------------------------------------------------

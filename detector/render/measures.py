@@ -51,7 +51,7 @@ class _Measure:
     def is_telling(self) -> bool:
         """Whether it is cited or stands out; of a single event ``when`` tells as much."""
         is_single = self.unit == "count" and self.value == 1
-        return self.is_cited or (self.excess > 0 and not is_single)
+        return self.is_cited or (self.stands_out and not is_single)
 
     @property
     def stands_out(self) -> bool:
@@ -71,9 +71,11 @@ class _Measure:
 
 def measures(finding: Finding, most: int = 5, *, everything: bool = False) -> list[Row]:
     """The numbers behind a finding: first those that its explanation names, then the pattern's
-    own, then those that most exceed the rest of the trace; those that do not, only where
-    ``everything`` is asked for."""
+    own, then those that most exceed the rest of the trace. Where ``everything`` is not asked for,
+    others than the first two only if there are none of these."""
     found = [m for m in _measures(finding) if everything or m.is_telling]
+    if not everything:
+        found = [m for m in found if m.is_cited or m.is_own] or found
     found.sort(key=lambda m: (not m.is_cited, not m.is_own, -m.excess))
     plain = [
         Row(_label(key), quantity(key, value))
@@ -86,7 +88,7 @@ def measures(finding: Finding, most: int = 5, *, everything: bool = False) -> li
 def further(finding: Finding, most: int = 3) -> list[Row]:
     """The pattern's own measures that the explanation does not name; a single event is none."""
     said = finding.explanation.lower()
-    found = [m for m in _measures(finding) if m.is_own and m.stands_out and m.is_telling]
+    found = [m for m in _measures(finding) if m.is_own and m.is_telling]
     found.sort(key=lambda m: -m.excess)
     return [m.row() for m in found if m.label.lower() not in said][:most]
 

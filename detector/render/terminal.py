@@ -12,7 +12,7 @@ from rich.text import Text
 from detector.render import job as job_text
 from detector.render import ledger, measures, traffic, wording
 from detector.render.clean import clean, clean_lines
-from detector.render.console import printed
+from detector.render.console import printed, prose, unbroken
 from detector.render.units import duration, percent, plural, rounded
 from detector.report import Finding, Report
 from detector.report.job import Job
@@ -95,16 +95,16 @@ def _summary_row(result: Report | str) -> tuple[str, str, Text]:
 def _head(report: Report) -> RenderableType:
     name = Text(clean(report.source.path), style="bold", overflow="fold")
     lines = [wording.facts(report), wording.extent(report), *wording.coverage(report)]
-    return Group(name, *(Padding(Text(line), (0, 0, 0, 2)) for line in lines))
+    return Group(name, *(Padding(prose(line), (0, 0, 0, 2)) for line in lines))
 
 
 def _verdict(report: Report) -> list[RenderableType]:
-    lines = [Text(wording.verdict(report), style="bold")]
+    lines = [prose(wording.verdict(report), "bold")]
     if report.job is not None:
         who, why = job_text.verdict(report.job), job_text.reason(report.job)
-        lines = [Text(who, style="bold"), *([Text(why)] if why else []), Text(), *lines]
+        lines = [prose(who, "bold"), *([prose(why)] if why else []), Text(), *lines]
     more = wording.record_instead(report) or wording.bound(report)
-    return [*lines, Text(more)] if more else [*lines]
+    return [*lines, prose(more)] if more else [*lines]
 
 
 def _overview(found: Sequence[Finding]) -> RenderableType:
@@ -131,10 +131,10 @@ def _job(job: Job) -> RenderableType:
         table.add_row(*map(clean, row))
     more = len(listed) - job_text.MOST
     lines = [*job_text.summary(job), job_text.scope(job)]
-    shown = [Text(f"  {clean(job_text.collective(c))}") for c in job_text.worst(job)]
+    shown = [prose(f"  {clean(line)}") for line in job_text.worst(job)]
     return Group(
         Text(job_text.HEADING, style="bold"),
-        *(Text(line) for line in lines if line),
+        *(prose(line) for line in lines if line),
         Padding(table, (0, 0, 0, 2)),
         *([Text(f"  and {more} more ranks")] if more > 0 else []),
         *shown,
@@ -162,7 +162,7 @@ def _hanging(mark: str, text: str, style: str = "") -> RenderableType:
     grid = Table.grid(padding=(0, 1))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    grid.add_row(Text(mark, style=style), Text(clean(text, 2000), overflow="fold"))
+    grid.add_row(Text(mark, style=style), prose(clean(text, 2000)))
     return grid
 
 
@@ -197,23 +197,23 @@ def _lines(report: Report, finding: Finding) -> list[tuple[str, Text]]:
     """The labelled lines under a finding's title, up to the code."""
     saved = Text.assemble((wording.savings(finding), "bold"))
     if span := wording.savings_range(finding):
-        saved.append(f"; {span}")
+        saved.append(prose(f"; {span}"))
     rows = [
         ("saves", saved),
-        ("kind", Text(wording.nature(report, finding))),
-        ("when", Text(wording.when(report, finding))),
+        ("kind", prose(wording.nature(report, finding))),
+        ("when", prose(wording.when(report, finding))),
     ]
     rows += _labelled("where", [Text(wording.source_line(x)) for x in finding.fix.where[:4]])
     if finding.explanation:
-        rows.append(("why", Text(clean(finding.explanation, 2000))))
+        rows.append(("why", prose(clean(finding.explanation, 2000))))
     if finding.fix.summary:
-        rows.append(("change", Text(clean(finding.fix.summary, 1000))))
+        rows.append(("change", prose(clean(finding.fix.summary, 1000))))
     return rows
 
 
 def _lines_after(finding: Finding) -> list[tuple[str, Text]]:
-    """Those below the code; numbers that the explanation has are not said again."""
-    rows = [("assumes", Text(clean(finding.assumes, 600)))] if finding.assumes else []
+    """The labelled lines below the code; numbers of the explanation are not repeated."""
+    rows = [("assumes", prose(clean(finding.assumes, 600)))] if finding.assumes else []
     return rows + _labelled("also", [_evidence(row) for row in measures.further(finding)])
 
 
@@ -223,8 +223,8 @@ def _labelled(label: str, texts: Sequence[Text]) -> list[tuple[str, Text]]:
 
 
 def _evidence(row: measures.Row) -> Text:
-    beside = f"  ({row.beside})" if row.beside else ""
-    return Text.assemble(f"{row.label}: ", (row.value, "bold"), (beside, "dim"))
+    beside = f"  ({unbroken(row.beside)})" if row.beside else ""
+    return Text.assemble(f"{row.label}: ", (unbroken(row.value), "bold"), (beside, "dim"))
 
 
 def _list(heading: str, lines: Sequence[str]) -> RenderableType:

@@ -241,7 +241,16 @@ def reached(row: TopEvent) -> str:
     computes = row.tflop_per_s and row.limit != _MEMORY
     figure = _rate(row.tflop_per_s) if computes else f"{row.gb_per_s:,.0f} GB/s"
     of = "memory" if row.limit == _MEMORY else clean(row.limit.removesuffix(" arithmetic"), 20)
-    return f"{figure}, {rounded(row.peak_share)} of {of} peak" if of else figure
+    if not of:
+        return figure
+    if row.peak_share > 1:
+        return f"{figure}, above {of} peak"
+    return f"{figure}, {rounded(row.peak_share)} of {of} peak"
+
+
+def shapes(row: TopEvent) -> str:
+    """``[32, 256, 14, 14], [1024, 256, 1, 1]``: the inputs that are tensors with dimensions."""
+    return ", ".join(re.findall(r"\[\d[\d, ]*\]", row.shapes))
 
 
 def _rate(tflop_per_s: float) -> str:
@@ -252,9 +261,12 @@ def _rate(tflop_per_s: float) -> str:
 
 def peaks(report: Report) -> str:
     """The peaks that the tables compare with, and where they stand; empty where there are none."""
-    if not any(row.gb_per_s for row in (*report.top_kernels, *report.top_ops)):
+    rows = (*report.top_kernels, *report.top_ops)
+    if not any(row.gb_per_s for row in rows):
         return ""
-    counted = "Reached: by recorded shapes, each input and output moved once, masks not taken off."
+    counted = "Rates take the recorded shapes, each input and output moved once, and no masks."
+    if any(row.peak_share > 1 for row in rows):
+        counted += " Above a peak: caches, or an algorithm with fewer operations (Winograd)."
     if (p := report.peaks) is None:
         return counted
     types = {"fp32": p.fp32_tflop_per_s, "TF32": p.tf32_tflop_per_s, "fp16": p.fp16_tflop_per_s,
@@ -277,13 +289,13 @@ def _inside(sentence: str) -> str:
 
 
 def findings(report: Report) -> list[Finding]:
-    """Those to show, the largest savings first; none where the trace cannot be analyzed."""
+    """The findings to show, the largest savings first; none where the trace cannot be analyzed."""
     return by_savings(report.findings) if report.analyzable else []
 
 
 def by_savings(found: Sequence[Finding]) -> list[Finding]:
-    """The largest estimated savings first."""
-    return sorted(found, key=lambda f: (-f.estimated_savings_us, f.start_us, f.pattern))
+    """The largest estimated savings first, by their share: ranks of a job take unlike long."""
+    return sorted(found, key=lambda f: (-f.share, f.start_us, f.pattern))
 
 
 def savings(finding: Finding) -> str:

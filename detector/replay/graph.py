@@ -12,7 +12,6 @@ Not known, and so left as recorded: how long a collective would have waited for 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -62,25 +61,13 @@ class Graph:
         """All times after a repair. Raises Stuck where it is of no row of its kind."""
         return self._savings.times(repair or Repair())
 
-    def makespan(self, span: tuple[int, int] | None = None) -> int:
-        """ns from the first event to the last of the program and the device, as recorded; with
-        ``span`` [start, end) from the last of them up to its start to the last up to its end.
-        Threads that only watch do not count."""
-        return self._savings.makespan(span)
-
     def saved(self, repair: Repair, span: tuple[int, int] | None = None) -> int:
         """ns that the makespan loses; with ``span`` [start, end), by how much earlier the program
         gets to its end if what lies from its start on is repaired. Never negative."""
         return self._savings.saved(repair, span)
 
-    def waterfall(
-        self, repairs: Sequence[Repair], span: tuple[int, int] | None = None
-    ) -> list[int]:
-        """What each repair saves once those before it are made; adds up to what all save."""
-        return self._savings.waterfall(repairs, span)
-
     def saved_between(self, repair: Repair, edges: Int64) -> Int64:
-        """Of one replay, ns saved between each two of the times ``edges``: of n edges n - 1.
+        """The ns that one replay saves between each two of the times ``edges``: n - 1 for n edges.
 
         Adds up to what is saved by the last edge. A part is negative where what was gained before
         it is lost in it again (a device that the host no longer holds up catches up later).
@@ -191,7 +178,7 @@ class Graph:
         raise AssertionError("tracks alone are no circle")
 
     def _without(self, deps: Deps, left_out: Bool) -> Deps:
-        """Without some; who waited then comes as long after the one before it as recorded."""
+        """The dependencies without some; a node that lost one follows its predecessor as before."""
         if not left_out.any():
             return deps
         prev = self.sequences.before(len(self.gap))
@@ -206,7 +193,7 @@ class Graph:
         return np.asarray(self.origin[nodes] + self.dur[nodes], np.int64)
 
     def _kinds(self, node: Int64, on: Int64) -> UInt8:
-        """Of what ``node`` waits for."""
+        """The kind of each dependency: what ``node`` waits for."""
         t = self.trace
         kind = np.full(len(node), THREAD, np.uint8)
         mine, its = self.is_work[node // 2], self.is_work[on // 2]
@@ -238,8 +225,8 @@ class Graph:
         )
 
     def observed(self, rows: Int64) -> tuple[Int64, Int64]:
-        """Of a stream's works, ns from issue to start, and from the end of the work before to the
-        start."""
+        """For each work of a stream the ns from its issue to its start, and to its start from the
+        end of the work before it."""
         t = self.trace
         since = t.start[rows] - self.issued[rows]
         between = np.full(len(rows), np.iinfo(np.int64).max // 4)  # nothing before the first

@@ -10,7 +10,6 @@ comes later, and more removals never save less (a property test).
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -58,7 +57,7 @@ class Changed:
 
 
 class Savings:
-    """Of one graph. Everything is computed once, on demand."""
+    """Replays of one graph after repairs. What they share is computed once, on demand."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = weakref.ref(graph)  # which has this: no circles
@@ -105,11 +104,6 @@ class Savings:
         )
 
     # -- what they save ------------------------------------------------------------------------
-    def makespan(self, span: tuple[int, int] | None) -> int:
-        """See `Graph.makespan`."""
-        if span is None:
-            return self._ends(None) - self.floor
-        return int(np.diff(self._reached(self._by_time[1], np.array(span)))[0])
 
     def saved(self, repair: Repair, span: tuple[int, int] | None) -> int:
         """See `Graph.saved`."""
@@ -120,16 +114,6 @@ class Savings:
             return 0
         after = self._last(self._at(self._changed(repair)), until)
         return self._ends(until) - after
-
-    def waterfall(self, repairs: Sequence[Repair], span: tuple[int, int] | None) -> list[int]:
-        """See `Graph.waterfall`."""
-        done, joint, shares = 0, Repair(), []
-        for repair in repairs:
-            joint = joint | repair
-            saved = self.saved(joint, span)
-            shares.append(saved - done)
-            done = saved
-        return shares
 
     def between(self, repair: Repair, edges: Int64) -> Int64:
         """See `Graph.saved_between`."""
@@ -154,8 +138,8 @@ class Savings:
         return self._known_last[until]
 
     def _may_be_last(self, until: int | None) -> Int32:
-        """Of the program's nodes recorded up to ``until`` those that can come last: all of device
-        work, as works overlap; on a thread those after which no other of them comes."""
+        """The program's nodes recorded up to ``until`` that can come last: all device work, as
+        works overlap; on a thread the nodes after which no other of them comes."""
         graph, nodes = self.graph, self.nodes
         mine = graph.program[nodes // 2]
         if until is not None:
@@ -262,8 +246,7 @@ class Savings:
 
     @cached_property
     def _calls(self) -> Int64:
-        """By row the frame of the built-in that holds it alone, as that is the call of it; else the
-        row itself."""
+        """For each row the frame of the built-in that calls it and nothing else; else the row."""
         t = self.graph.trace
         frames = t.rows(Cat.PYTHON_FUNCTION)
         used = np.unique(t.name[frames]).tolist()
@@ -275,8 +258,8 @@ class Savings:
         return np.where((t.parent >= 0) & calls[t.parent], t.parent, rows)
 
     def _left(self, lead: Int64, last: Int64, gap: Int64) -> Int64:
-        """Of the time before events that go, from node ``lead`` to place ``last``: outside an op
-        the interpreter's way to the next call is shorter by one call."""
+        """What is left of the time before events that go, from node ``lead`` to place ``last``:
+        outside an op the interpreter's way to the next call is shorter by one call."""
         t = self.graph.trace
         after = self.nodes[np.minimum(last + 1, len(self.nodes) - 1)]
         follows = self.prev[after] == self.nodes[last]

@@ -41,7 +41,7 @@ class Waits:
     covers: Bool
 
     def only(self, keep: Bool) -> Waits:
-        """Those calls alone."""
+        """The waits of these calls alone."""
         number = np.cumsum(keep) - 1
         mine = keep[self.which]
         which, works = number[self.which[mine]], self.works[mine]
@@ -116,7 +116,7 @@ def between_streams(graph: Graph) -> list[Edge]:
 
 
 def _told(graph: Graph, calls: Int64) -> tuple[Int64, Int64]:
-    """Of the calls by which a stream waits, the work of it that is issued next, each once."""
+    """Calls that make a stream wait, each with the work that is issued next, each work once."""
     t = graph.trace
     works = np.flatnonzero(graph.is_work & (t.launch >= 0))
     works = works[np.argsort(t.start[t.launch[works]], kind="stable")]
@@ -147,7 +147,7 @@ def synchronized(graph: Graph) -> Waits:
 
 
 def _of_all(trace: Trace, rows: Int64) -> Bool:
-    """By call whether it waits for all of the device."""
+    """Whether each call waits for all work of the device."""
     (used,), which = groups(trace.name[rows])
     names = [trace.names[i] for i in used.tolist()]
     return np.array([bool(vocabulary.DEVICE_SYNC.search(n)) for n in names], np.bool_)[which]
@@ -158,7 +158,7 @@ def _tracks(graph: Graph) -> Int64:
 
 
 def _waits(graph: Graph, rows: Int64, last: Int64, chosen: Bool, covers: Bool) -> Waits:
-    """From matrices of calls by streams; calls that wait for nothing are left out."""
+    """The waits in matrices of calls by streams; calls that wait for nothing are left out."""
     any_one = covers.any(axis=1)
     chosen, last = chosen[any_one], last[any_one]
     which = np.nonzero(chosen)[0]
@@ -166,8 +166,8 @@ def _waits(graph: Graph, rows: Int64, last: Int64, chosen: Bool, covers: Bool) -
 
 
 def _ended(graph: Graph, rows: Int64) -> tuple[Int64, Bool]:
-    """By call and stream: the last work issued before the call, -1 without one; whether it ended
-    by the call's end."""
+    """By call and stream the last work issued before the call (-1 without one), and whether it
+    ended by the call's end."""
     t = graph.trace
     last = np.full((len(rows), len(graph.streams)), -1, np.int64)
     for k, (track, works) in enumerate(graph.streams.items()):
@@ -177,8 +177,8 @@ def _ended(graph: Graph, rows: Int64) -> tuple[Int64, Bool]:
 
 
 def _one(graph: Graph, rows: Int64, last: Int64, ended: Bool) -> Bool:
-    """Of the candidates of a stream's or an event's wait: what ended last in it, else what was
-    issued last."""
+    """The work that a wait for a stream or an event is for: of those that had ended the one that
+    ended last during the wait, else the one issued last."""
     t = graph.trace
     if not last.size:
         return ended
@@ -215,7 +215,7 @@ def _single(graph: Graph, rows: Int64, works: Int64) -> Waits:
 
 
 def _patience(call: str, copy: str) -> int:
-    """By how much, ns, a copy may outlive a call that waited for it; negative where none waits."""
+    """The ns by which a copy may end after a call that waited for it; negative where none waits."""
     if not call.endswith("Async"):
         return _CLOCKS_NS
     if not vocabulary.PAGEABLE.search(copy):

@@ -102,7 +102,7 @@ def exposed(s: Signals) -> Int64:
 
 
 def late_ranks(s: Signals) -> Int64:
-    """Those that are mostly waiting: a collective begins when the last rank has arrived."""
+    """Collectives that are mostly waiting: one begins when the last rank has arrived."""
     if not s.activity.has_device:
         return s.activity.comm_rows[:0]
     rows = _uncovered(s)

@@ -511,3 +511,9 @@ def test_the_public_step_of_one_rank_to_the_last_element() -> None:
         (7317.0, 46_876.5), abs=0.1
     )
     assert np.isfinite([t.bus_gbs for t in reduce]).all()
+
+
+def test_collectives_of_one_kind_that_one_rank_is_late_for_take_one_line() -> None:
+    job = build(job_of({0: [0.0] * 3, 1: [100.0] * 3, 2: [600.0, 500.0, 400.0]}))
+    (line,) = text.worst(job)
+    assert line.startswith("AllReduce, rank 2 arrives last 3 times, up to 600 µs after the first;")

@@ -14,8 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detector.errors import TraceError
+from detector.jobs.logs import CommReport
+from detector.jobs.volumes import Profile, ProfileRow
+from detector.logs.anomaly import Anomaly
 from detector.patterns import BY_ID, PATTERNS
 from detector.render import (
+    comm,
     html_overview,
     html_page,
     index_page,
@@ -40,6 +44,7 @@ from detector.report import (
     StepInfo,
     WindowScore,
 )
+from detector.report.events import TopEvent
 from tests.sample_reports import (
     CLEAN,
     CPU_ONLY,
@@ -101,7 +106,7 @@ def test_evidence_begins_with_what_differs_most_and_leaves_out_the_occurrences()
     assert [row.label for row in rows] == ["unlike", "same"]
     assert [row.label for row in measures.measures(finding)] == ["unlike"]
     named = replace(finding, explanation="same 50 %")
-    assert [row.label for row in measures.measures(named)] == ["same", "unlike"]
+    assert [row.label for row in measures.measures(named)] == ["same"]
     assert rows[0] == measures.Row("unlike", "90.0 %", "baseline 10.0 %")
 
 
@@ -109,12 +114,11 @@ def test_the_top_features_are_shown_as_text():
     features = ["the GPU idles", "a <b>name</b>\x1b[31m"]
     finding = replace(TYPICAL.findings[0], evidence={"top_features": features})
     report = replace(TYPICAL, findings=(finding,))
-    page, text = html_page.render(report), markdown.render(report)
-    for shown in (page, text):
-        assert "top features" in shown
-        assert "the GPU idles; a" in shown
-        assert "<b>name" not in shown
-        assert "\x1b" not in shown
+    shown = html_page.render(report)
+    assert "top features" in shown
+    assert "the GPU idles; a" in shown
+    assert "<b>name" not in shown
+    assert "\x1b" not in shown
 
 
 @pytest.mark.parametrize(
@@ -230,6 +234,25 @@ def test_a_measure_that_does_not_stand_out_gets_no_line_of_its_own():
 def test_a_loader_is_named_whole():
     loader = LedgerPlace("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "", 0)
     assert ledger.place(loader) == loader.function
+    kernel = LedgerPlace("void at::native::fill_kernel<int>(lambda(int)#1)", "", 0)
+    assert ledger.place(kernel) == "fill_kernel"
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [(0.87, "783 GB/s, 87 % of memory peak"), (1.38, "783 GB/s, above memory peak")],
+)
+def test_a_rate_above_the_peak_is_no_share_of_it(share, said):
+    """Caches serve a part, or an algorithm computes less than its shapes say."""
+    row = TopEvent("k", 1, 10.0, gb_per_s=783.0, peak_share=share, limit="memory bandwidth")
+    assert wording.reached(row) == said
+    report = replace(CLEAN, top_kernels=(row,), top_ops=())
+    assert ("Above a peak" in wording.peaks(report)) == (share > 1)
+
+
+def test_shapes_are_those_of_tensors():
+    row = TopEvent("k", 1, 10.0, shapes="[[], [32, 1024, 14, 14], [[256, 3], []], [0], []]")
+    assert wording.shapes(row) == "[32, 1024, 14, 14], [256, 3], [0]"
 
 
 def test_the_verdict_says_how_much_the_findings_save_together():
@@ -384,6 +407,9 @@ def test_a_trace_without_a_finding_says_what_bounds_it():
     assert "Bound by compute, 56 % of the time" in text
     assert "At most 44 % can be saved without faster kernels." in text
     assert "The heaviest, volta_sgemm_128x64_nn, reaches 8.9 TFLOP/s, 57 % of fp32 peak." in text
+    assert "Bound by compute, 56 % of the time" in html_page.render(CLEAN)
+    assert "nearest finding" not in html_page.render(CLEAN)
+    assert "nearest finding" in html_page.render(TYPICAL)
     assert wording.bound(TYPICAL) == wording.bound(NOT_ANALYZABLE) == ""
 
 
@@ -467,7 +493,7 @@ def test_several_traces_end_in_a_line_each():
 
 
 def run_of(report: Report) -> dict:
-    log = json.loads(sarif.render(report))
+    log = json.loads(sarif.render([report]))
     assert log["version"] == "2.1.0"
     assert log["$schema"].endswith("sarif-2.1.0.json")
     (run,) = log["runs"]
@@ -537,7 +563,7 @@ def test_sarif_writes_paths_as_addresses(path, uri):
 def test_what_several_traces_show_is_one_result_of_one_run():
     larger = replace(TYPICAL.findings[0], estimated_savings_us=1e6)
     other = replace(TYPICAL, findings=(larger,), source=replace(TYPICAL.source, path="b.json"))
-    (run,) = json.loads(sarif.render_all([TYPICAL, other, CLEAN]))["runs"]
+    (run,) = json.loads(sarif.render([TYPICAL, other, CLEAN]))["runs"]
     assert [r["occurrenceCount"] for r in run["results"]] == [2, 1, 1]
     assert run["results"][0]["properties"]["traces"] == ["b.json", TYPICAL.source.path]
     assert "In 2 traces." in run["results"][0]["message"]["text"]
@@ -586,7 +612,7 @@ def test_the_page_shows_windows_findings_and_settings():
         "&quot;parts",
         "record: <code>record_shapes=True</code>",
         "volta_sgemm_128x64_nn",
-        "[[32, 256], [256]]",
+        "[32, 256], [256]</td>",
         "4 steps, median 103 ms",
         "<title>ProfilerStep#3: 103 ms</title>",
     ):
@@ -825,3 +851,41 @@ def test_slices_lie_on_the_files_own_axis():
     slices = [e for e in overlay.events(TYPICAL) if e["ph"] == "X"]
     assert min(e["ts"] for e in slices) == TYPICAL.findings[0].start_us
     assert all(e["ts"] >= ZERO for e in slices)
+
+
+def test_a_number_is_never_apart_from_its_unit():
+    finding = replace(TYPICAL.findings[0], explanation="it takes 12 % and 3.20 ms of 7 steps " * 9)
+    for width in range(60, 90):
+        text = terminal.render(replace(TYPICAL, findings=(finding,)), width=width)
+        assert not re.search(r"\d\n\s*(%|ms)", text)
+        assert "\ue000" not in text
+
+
+# --- communication -----------------------------------------------------------------------------
+
+
+def _table_row(gbs: float, group: str = "") -> ProfileRow:
+    return ProfileRow("AllReduce", "float", group, 8, 1 << 20, 1, 1 << 18, 1 << 20, "", "", 0, 9.0,
+                      gbs, 240.0)  # fmt: skip
+
+
+def test_runs_of_one_kind_and_size_take_one_line():
+    rows = tuple(_table_row(gbs, f"run {gbs}") for gbs in (240.0, 20.0, 200.0))
+    text = comm.render(CommReport((), Profile(()), Profile(rows), (), ()))
+    (line,) = (line for line in text.splitlines() if "AllReduce" in line)
+    assert line.split() == (
+        "AllReduce 3 × 1.05 MB float 8 ranks 20.0 to 240.0 GB/s, median 200.0".split()
+    )
+    one = comm.render(CommReport((), Profile(()), Profile((_table_row(20.0),)), (), ()))
+    assert "20.0 GB/s (best 240.0)" in one
+    best = comm.render(CommReport((), Profile(()), Profile((_table_row(240.0),)), (), ()))
+    assert best.rstrip().endswith("240.0 GB/s")
+
+
+def test_anomalies_of_one_kind_do_not_hide_the_others():
+    found = [Anomaly("failed-run", f"run {i} failed") for i in range(29)]
+    found.append(Anomaly("hang", "rank 3 hangs"))
+    text = comm.render(CommReport((), Profile(()), Profile(()), tuple(found), ()))
+    assert text.count("failed-run: run ") == comm.MOST_ALIKE
+    assert "failed-run: 24 more, see --format json" in text
+    assert "hang: rank 3 hangs" in text

@@ -157,7 +157,7 @@ def test_a_folder_is_searched_by_content(folder, capsys):
 def test_a_folder_without_traces_says_so(folder, capsys):
     (folder / "settings.json").write_bytes(b'{"a": 1}')
     assert scan.main([str(folder)]) == 2
-    assert "no trace in this folder (1 files looked into)" in errors(capsys)[0]
+    assert "no trace among the files of this folder (1 with a name in .json" in errors(capsys)[0]
 
 
 def test_a_glob_is_expanded_and_each_file_is_scanned_once(folder, capsys):
