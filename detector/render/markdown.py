@@ -123,8 +123,6 @@ def _details(report: Report, finding: Finding, number: int) -> list[str]:
     lines += [f"- **where**: {_code(wording.source_line(x))}" for x in finding.fix.where[:4]]
     if finding.explanation:
         lines.append(f"- **why**: {escaped(finding.explanation, 2000)}")
-    if features := measures.top_features(finding):
-        lines.append(f"- **top features**: {escaped(features, 600)}")
     for row in measures.further(finding):
         beside = f" ({escaped(row.beside)})" if row.beside else ""
         lines.append(f"- {escaped(row.label)}: **{escaped(row.value)}**{beside}")
