@@ -2,8 +2,9 @@
 
     python scripts/pattern_pictures.py
 
-From the CPU recordings in dataset/recorded: of each pattern the pair whose step gains most, of those
-in which the scan sees it. Both steps have one scale; red and the shade are what the scan counts as the pattern. `pattern_pages.py` shows them.
+From the CPU recordings in dataset/recorded: of each pattern the pair whose step gains most, of
+those in which the scan sees it. Both steps have one scale; red and the shade are what the scan
+counts as the pattern. `pattern_pages.py` shows them.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ def _panel(
 
 
 def _shades(found: Occurrences, step: Step, longest: int, top: int, height: int) -> list[str]:
-    """The time of occurrences that is wide enough to be seen: what a pattern of gaps consists of."""
+    """The time of occurrences, where it is wide enough to be seen: of gaps all there is."""
     shades = []
     for left, end in zip(found.spans.start.tolist(), found.spans.end.tolist(), strict=True):
         width = (min(end, step[1]) - left) / longest * WIDTH
