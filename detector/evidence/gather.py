@@ -20,7 +20,7 @@ from detector.evidence.fields import Fields, Pair
 from detector.evidence.frames import Frames
 from detector.evidence.listing import Listing, Sums, around
 from detector.evidence.measures import MEASURES, Spec
-from detector.evidence.occurring import Occurring
+from detector.evidence.occurrences import Occurring
 from detector.evidence.sheet import Evidence, EvidenceRow, Item, Kind, Place
 from detector.memoize import memoized
 from detector.patterns import IDS, Circumstances, circumstances_of

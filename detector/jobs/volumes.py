@@ -32,20 +32,20 @@ class ProfileRow:
     ranks: int
     """Of the group; 0 where it is not known."""
     bytes: int
-    """Of one message; NCCL's own count, one rank's share of a gather or scatter; -1 untold."""
+    """Of one message, as NCCL counts: one rank's share of a gather or scatter; -1 where unknown."""
     calls: int
     """Over all ranks."""
     elements: int
-    """Over all calls; -1 untold."""
+    """Over all calls; -1 where unknown."""
     total_bytes: int
-    """Over all calls; -1 untold."""
+    """Over all calls; -1 where unknown."""
     algorithm: str
     protocol: str
     channels: int
     best_us: float
     """The shortest; 0 where the source has no times."""
     bus_gbs: float
-    """Bus bandwidth at the typical time; 0 where untold."""
+    """Bus bandwidth at the typical time; 0 where unknown."""
     best_bus_gbs: float
     """Of the fastest of the same operation and size in any group."""
 

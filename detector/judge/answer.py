@@ -170,13 +170,13 @@ def _claims(value: object, evidence: Evidence) -> tuple[tuple[tuple[str, float],
     kept: list[tuple[str, float]] = []
     wrong = 0
     for claim in value[: schema.MOST_CLAIMS]:
-        held = _held(claim, known)
-        kept += [held] if held else []
-        wrong += held is None
+        supported = _supported(claim, known)
+        kept += [supported] if supported else []
+        wrong += supported is None
     return tuple(kept), wrong
 
 
-def _held(
+def _supported(
     claim: object, known: Mapping[str, list[tuple[str, float, bool]]]
 ) -> tuple[str, float] | None:
     label = claim.get("label") if isinstance(claim, dict) else None

@@ -16,8 +16,8 @@ from typing import Final
 
 from detector.evidence import Evidence
 from detector.judge import Named, Verdict, feedback
-from detector.judge.apis import NAMES
 from detector.judge.facts import NUMBER, Fact, dimension_of, facts_of, stems
+from detector.judge.known_apis import NAMES
 from detector.patterns import BY_ID, PATTERNS
 from detector.taxonomy import NONE, UNCLEAR
 

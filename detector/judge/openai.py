@@ -17,10 +17,10 @@ from typing import Final
 
 from detector.errors import JudgeError
 from detector.evidence import Evidence
-from detector.judge import Answers, Judge, Serve, account, doubt, rounds, wire
+from detector.judge import Answers, Judge, Serve, doubt, rounds, usage, wire
 from detector.judge.anonymous import Codes
-from detector.judge.breaker import REST_S, Breaker
 from detector.judge.cache import Cache, default_folder
+from detector.judge.circuit_breaker import REST_S, Breaker
 from detector.judge.client import OUT_OF_TIME, Client, Model
 from detector.judge.rounds import Failure, Limits, Outcome, Spending
 from detector.judge.transport import Address, Transport, address
@@ -115,8 +115,8 @@ class OpenAIJudge:
         self._announce()
         outcomes = doubt.in_turn(evidence, self._asking(evidence, serve))
         verdicts = tuple(map(rounds.combined, own, outcomes))
-        warnings = account.warnings(str(self.where), outcomes)
-        judging = account.judging(self.client.model.name, evidence, outcomes, self.prices)
+        warnings = usage.warnings(str(self.where), outcomes)
+        judging = usage.judging(self.client.model.name, evidence, outcomes, self.prices)
         return Answers(verdicts, warnings, judging)
 
     def _embedded(self) -> Judge:

@@ -67,8 +67,8 @@ def base_ns(values: dict[str, object]) -> int:
 def rank(values: dict[str, object], path: str) -> int | None:
     """The rank by distributedInfo; else by the file's name."""
     info = values.get("distributedInfo")
-    told = info.get("rank") if isinstance(info, dict) else None
-    if type(told) is int and 0 <= told < MOST_RANKS:
-        return told
+    rank = info.get("rank") if isinstance(info, dict) else None
+    if type(rank) is int and 0 <= rank < MOST_RANKS:
+        return rank
     found = _RANK.search(PurePath(path).name)
     return int(found[1]) if found else None

@@ -102,7 +102,7 @@ def between_streams(graph: Graph) -> list[Edge]:
     asked = named(t, lambda name: "StreamWaitEvent" in name)
     if not len(asked):
         return []
-    calls, works = _told(graph, asked)
+    calls, works = _next_works(graph, asked)
     edges = []
     for other, rows in graph.streams.items():
         i = graph.issued_before(other, t.start[calls])
@@ -115,7 +115,7 @@ def between_streams(graph: Graph) -> list[Edge]:
     return edges
 
 
-def _told(graph: Graph, calls: Int64) -> tuple[Int64, Int64]:
+def _next_works(graph: Graph, calls: Int64) -> tuple[Int64, Int64]:
     """Calls that make a stream wait, each with the work that is issued next, each work once."""
     t = graph.trace
     works = np.flatnonzero(graph.is_work & (t.launch >= 0))
@@ -138,15 +138,15 @@ def synchronized(graph: Graph) -> Waits:
     t = graph.trace
     rows = named(t, vocabulary.CALLS["sync"].search)
     rows = rows[~np.isin(rows, t.launch[graph.is_work])]
-    last, ended = _ended(graph, rows)
-    everything = _of_all(t, rows)[:, None]
-    chosen = ended & (everything | _one(graph, rows, last, ended))
+    last, ended = _last_issued(graph, rows)
+    everything = _waits_for_all(t, rows)[:, None]
+    chosen = ended & (everything | _awaited(graph, rows, last, ended))
     none = ~chosen.any(axis=1, keepdims=True)
     unused = (last < 0) & (everything | (none & (_tracks(graph) == graph.busiest)))
     return _waits(graph, rows, last, chosen, unused | chosen)
 
 
-def _of_all(trace: Trace, rows: Int64) -> Bool:
+def _waits_for_all(trace: Trace, rows: Int64) -> Bool:
     """Whether each call waits for all work of the device."""
     (used,), which = groups(trace.name[rows])
     names = [trace.names[i] for i in used.tolist()]
@@ -165,7 +165,7 @@ def _waits(graph: Graph, rows: Int64, last: Int64, chosen: Bool, covers: Bool) -
     return Waits(rows[any_one], which, last[chosen], _tracks(graph), covers[any_one])
 
 
-def _ended(graph: Graph, rows: Int64) -> tuple[Int64, Bool]:
+def _last_issued(graph: Graph, rows: Int64) -> tuple[Int64, Bool]:
     """By call and stream the last work issued before the call (-1 without one), and whether it
     ended by the call's end."""
     t = graph.trace
@@ -176,7 +176,7 @@ def _ended(graph: Graph, rows: Int64) -> tuple[Int64, Bool]:
     return last, (last >= 0) & (t.end[last] <= t.end[rows][:, None] + _CLOCKS_NS)
 
 
-def _one(graph: Graph, rows: Int64, last: Int64, ended: Bool) -> Bool:
+def _awaited(graph: Graph, rows: Int64, last: Int64, ended: Bool) -> Bool:
     """The work that a wait for a stream or an event is for: of those that had ended the one that
     ended last during the wait, else the one issued last."""
     t = graph.trace
@@ -201,9 +201,9 @@ def _copied(graph: Graph) -> Waits:
     works = works[copies[t.launch[works]]]
     rows = t.launch[works].astype(np.int64)
     names, which = groups(t.name[rows], t.name[works])
-    patience = [_patience(t.names[a], t.names[b]) for a, b in zip(*names, strict=True)]
+    slack = [_slack_ns(t.names[a], t.names[b]) for a, b in zip(*names, strict=True)]
     late = t.end[works] - t.end[rows]
-    done = late <= np.array(patience, np.int64)[which]
+    done = late <= np.array(slack, np.int64)[which]
     done &= (late <= _CLOCKS_NS) | (t.start[works] < t.end[rows])
     return _single(graph, rows[done], works[done])
 
@@ -214,7 +214,7 @@ def _single(graph: Graph, rows: Int64, works: Int64) -> Waits:
     return Waits(rows, np.arange(len(rows)), works, _tracks(graph), covers)
 
 
-def _patience(call: str, copy: str) -> int:
+def _slack_ns(call: str, copy: str) -> int:
     """The ns by which a copy may end after a call that waited for it; negative where none waits."""
     if not call.endswith("Async"):
         return _CLOCKS_NS
@@ -246,7 +246,7 @@ def _implied(graph: Graph) -> Waits:
     t = graph.trace
     rows = named(t, vocabulary.CALLS["alloc"].search)
     rows = rows[t.dur[rows] >= OWN_NS]
-    last, ended = _ended(graph, rows)
+    last, ended = _last_issued(graph, rows)
     ends = np.where(ended, t.end[last], np.iinfo(np.int64).min)
     latest = ends.max(axis=1, initial=np.iinfo(np.int64).min)
     near = latest > np.maximum(t.start[rows], t.end[rows] - _NEAR_NS)
