@@ -112,7 +112,7 @@ class OpenAIJudge:
         if not evidence:
             return Answers(())
         own = self._embedded().judge(evidence).verdicts
-        self._announce(len(evidence))
+        self._announce()
         outcomes = doubt.in_turn(evidence, self._asking(evidence, serve))
         verdicts = tuple(map(rounds.combined, own, outcomes))
         warnings = usage.warnings(str(self.where), outcomes)
@@ -126,15 +126,12 @@ class OpenAIJudge:
             self._fallback = EmbeddedJudge()
         return self._fallback
 
-    def _announce(self, places: int) -> None:
+    def _announce(self) -> None:
         if self._announced or self.dry_run:
             return
         self._announced = True
-        of_user = "no names of the program" if self.anonymize else "of files and functions"
-        self._say(
-            f"judge: numbers, and names of ops and kernels, {of_user}, of {places} places of the "
-            f"trace go to {self.where}"
-        )
+        names = "ops and kernels" if self.anonymize else "ops, kernels, files and functions"
+        self._say(f"judge: numbers and names of {names} of each trace go to {self.where}")
 
     # -- all regions -----------------------------------------------------------------------------
 

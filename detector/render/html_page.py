@@ -129,11 +129,16 @@ def _findings(report: Report) -> list[str]:
         f"<li>{text(what)} <code>{text(pattern)}</code>: {text(rest, 400)}</li>"
         for what, pattern, rest in wording.leads(report)
     ]
+    named = [
+        f"<li>{text(what)} <code>{text(pattern)}</code>: {text(rest, 1200)}</li>"
+        for what, pattern, rest in wording.unsized(report)
+    ]
     lost = [f"<li>{text(line, 400)}</li>" for line in wording.unexplained(report)]
     return [
         "<h2>Findings</h2>",
         *(cards or ["<p>None above 1 % of the analyzed time.</p>"]),
         *_list(wording.LEADS, leads),
+        *_list(wording.UNSIZED, named),
         *_list(wording.UNEXPLAINED, lost),
     ]
 

@@ -31,6 +31,7 @@ def render(report: Report) -> str:
     for number, finding in enumerate(findings, 1):
         lines += ["", *_details(report, finding, number)]
     lines += _list(f"{wording.LEADS}:", [_lead(*lead) for lead in wording.leads(report)])
+    lines += _list(f"{wording.UNSIZED}:", [_lead(*one) for one in wording.unsized(report)])
     lost = [escaped(line, 400) for line in wording.unexplained(report)]
     lines += _list(f"{wording.UNEXPLAINED}:", lost)
     blind = [f"{escaped(cause)}: {escaped(ids)}" for cause, ids in wording.not_checked(report)]

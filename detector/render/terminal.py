@@ -51,6 +51,8 @@ def render(report: Report, *, width: int = 100, colour: bool = False) -> str:
             Text(),
             _list(wording.LEADS, [f"{what}: {rest}" for what, _, rest in leads]),
         ]
+    if named := wording.unsized(report):
+        parts += [Text(), _list(wording.UNSIZED, [f"{what}: {rest}" for what, _, rest in named])]
     if lost := wording.unexplained(report):
         parts += [Text(), _list(wording.UNEXPLAINED, lost)]
     if blind := wording.not_checked(report):
