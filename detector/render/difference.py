@@ -237,8 +237,8 @@ def html(d: Difference) -> str:
         rows = [(c.status, f"{title(c)} ({clean(c.pattern, 60)})", amount(c)) for c in d.findings]
         body += ["<h2>Findings</h2>", _table(("", "finding", "savings per step"), rows)]
     if d.comparable:
-        rows = [row.cells for row in _rows(d)]
-        body += [f"<h2>{LEDGER}</h2>", _table(_COLUMNS, rows, "amounts")]
+        times = [row.cells for row in _rows(d)]
+        body += [f"<h2>{LEDGER}</h2>", _table(_COLUMNS, times, "amounts")]
     return document("Before and after: performance findings", [*body, "</main>"])
 
 
