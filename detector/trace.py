@@ -175,6 +175,14 @@ class Trace:
         here = [r for r in named if r.get("id") in used] or named
         return tuple(dict.fromkeys(str(r["name"]) for r in here))
 
+    def around(self, rows: Int64) -> Int64:
+        """The innermost event around each that is no Python frame; -1 where there is none."""
+        found = self.parent[rows].astype(np.int64)
+        frame = np.append(self.cat == Cat.PYTHON_FUNCTION, False)  # the last place takes -1
+        while frame[found].any():
+            found = np.where(frame[found], self.parent[found], found)
+        return found
+
     def rows(self, *cats: Cat) -> Int64:
         """Indices of the events of these categories, in time order."""
         return np.flatnonzero(self.is_of(cats))
