@@ -23,7 +23,8 @@ class Columns:
     ``in_op``: rows with an op right around them; ``program``: rows that count for when it ends;
     ``calls``: by row the frame of the built-in that holds it alone, as that is the call of it, else
     the row itself; ``gap`` and ``dur`` by node; ``origin``: the recorded begin of each; ``order``:
-    one in which to compute.
+    one in which to compute; ``left_out``: nodes that are in none, although the other of their row
+    is.
     """
 
     start: Int64
@@ -40,6 +41,7 @@ class Columns:
     deps: Deps
     sequences: Sequences
     order: Int32
+    left_out: Bool
 
     def recorded(self, nodes: Int64 | Int32) -> Int64:
         """The times of nodes as recorded; of device work its end."""
@@ -52,7 +54,6 @@ class Columns:
         place[self.sequences.nodes] = np.arange(len(self.sequences.nodes), dtype=np.int32)
         return place
 
-    @cached_property
     def parts(self) -> tuple[Int32, Int32]:
         """Nodes whose gap is a row's own time, by row: its end, and the begins right inside it."""
         host = np.flatnonzero(self.is_host).astype(np.int32)

@@ -1,9 +1,9 @@
 """A smaller program with the same replays: what no repair touches becomes few events.
 
 Of a thread's events those that no repair names, that wait for nothing and that nothing waits for
-only take time. So many of their nodes as follow each other, a run, are one event without a length,
-whose gap is the sum of theirs. One repair, that of most events (the pace of the whole host), may
-make such gaps shorter: then the event's gap shrinks to the sum of those. Replays of these repairs,
+only take time. So many of their nodes as follow each other, a run, are one node, whose gap is the
+sum of theirs. One repair, that of most events (the pace of the whole host), may make such gaps
+shorter: then the run's gap shrinks to the sum of those. Replays of these repairs,
 and of any together, come out the same to the ns: a node that stays, stays with all that its time
 and its repairs depend on.
 """
@@ -33,46 +33,55 @@ class Condensed:
         """``start``: repairs may be replayed of rows since then alone, ns; ``edges``: up to which
         times replays are measured."""
         others, widest, gap = _flattened(whole, repairs, start)
-        kept = _kept(whole, others, edges)
+        stays = _staying(whole, others, edges)
+        kept = stays[::2] | stays[1::2]
+        for repair in others:
+            for named in repair.rows:
+                kept[named] = True
+        kept[whole.served[1]] = True
+
         nodes = whole.sequences.nodes
-        in_run = ~kept[nodes // 2]
+        in_run = ~stays[nodes]
         last = np.flatnonzero(in_run & ~np.append(in_run[1:], False))
         rows = np.flatnonzero(kept)
         self._row = np.full(len(kept) + 1, -1, np.int32)  # the last place takes -1
         self._row[rows] = np.arange(len(rows), dtype=np.int32)
-        took = [_sums(np.where(in_run, gaps[nodes], 0), last) for gaps in (whole.gap, gap)]
-        self.columns = self._columns(whole, rows, nodes[last], took[0])
+        took = [_sums(gaps[nodes], in_run, last) for gaps in (whole.gap, gap)]
+        self.columns = self._columns(whole, stays, rows, nodes[last], took[0])
 
         self.repairs = [repair.of_rows(self._renumbered) for repair in others]
         if widest >= 0:
-            ends = gap[2 * rows + 1]
-            idle, tail = np.append(gap[2 * rows], took[1]), np.append(ends, np.zeros(len(last)))
-            shorter = _caps(self.columns.gap, idle, tail.astype(np.int64))
+            begins, ends = np.append(gap[2 * rows], took[1]), gap[2 * rows + 1]
+            shorter = _caps(self.columns.gap, begins, ends)
             self.repairs[widest] = joined([self.repairs[widest], shorter])
 
     def _renumbered(self, rows: Int64) -> Int64:
         return self._row[rows].astype(np.int64)
 
-    def _columns(self, whole: Columns, rows: Int64, last: Int32, took: Int64) -> Columns:
-        """``rows``: that stay; ``last``: the last node of each run; ``took``: its gap."""
+    def _columns(
+        self, whole: Columns, stays: Bool, rows: Int64, last: Int32, took: Int64
+    ) -> Columns:
+        """``stays``: by node; ``rows``: of these and of repairs; ``last``: the last node of each
+        run; ``took``: its gap. A run has a row whose begin it is; that row has no end."""
         first = len(rows)
-        runs = np.arange(first, first + len(last), dtype=np.int32)
         node = np.full(len(whole.gap), -1, np.int32)  # by old node
-        node[2 * rows], node[2 * rows + 1] = 2 * self._row[rows], 2 * self._row[rows] + 1
-        node[last] = 2 * runs + 1
+        mine = np.flatnonzero(stays)
+        node[mine] = 2 * self._row[mine // 2] + mine % 2
+        node[last] = 2 * np.arange(first, first + len(last), dtype=np.int32)
 
-        rows = np.append(rows, last // 2)  # a run goes by the row of its last node
+        rows = np.append(rows, last // 2)
         old = np.repeat(2 * rows, 2)
         old[1::2] += 1
         old[2 * first :] = np.repeat(last, 2)
         gap, dur, origin = whole.gap[old], whole.dur[old], whole.origin[old]
-        gap[2 * first :: 2], gap[2 * first + 1 :: 2] = took, 0
+        gap[2 * first :: 2] = took
         start, parent = whole.start[rows], self._row[whole.parent[rows]]
         start[first:], parent[first:] = whole.start[-1:], -1  # last, so that nothing cuts runs off
         calls = self._renumbered(whole.calls[rows])
-        calls = np.where(calls < 0, np.arange(len(rows)), calls)
-        order, _ = _relabelled(whole.order, node, first)
-        nodes, reached = _relabelled(whole.sequences.nodes, node, first)
+        order, _ = _relabelled(whole.order, node)
+        nodes, reached = _relabelled(whole.sequences.nodes, node)
+        left_out = np.ones(len(gap), np.bool_)
+        left_out[nodes] = False
         return Columns(
             start,
             parent,
@@ -81,36 +90,36 @@ class Condensed:
             whole.is_host[rows],
             whole.is_work[rows],
             whole.program[rows],
-            calls,
+            np.where(calls < 0, np.arange(len(rows)), calls),
             gap,
             dur,
             origin,
             _dependencies(whole.deps, node, len(gap)),
             Sequences(nodes, reached[whole.sequences.ptr]),
             order,
+            left_out,
         )
 
 
-def _sums(values: Int64, last: Int64) -> Int64:
-    """Of each part up to and with one of the places ``last``."""
-    return np.diff(np.cumsum(values)[last], prepend=0)
+def _sums(values: Int64, counts: Bool, last: Int64) -> Int64:
+    """Of those values that count, up to each of the places ``last`` since the one before it."""
+    values[~counts] = 0
+    return np.diff(np.cumsum(values, out=values)[last], prepend=0)
 
 
 def _caps(gap: Int64, idle: Int64, tail: Int64) -> Repair:
-    """Gaps before the begins and the ends of rows as short as these; none is longer."""
-    begins, ends = np.flatnonzero(idle < gap[::2]), np.flatnonzero(tail < gap[1::2])
-    return Repair(idle=(begins, idle[begins]), tail=(ends, tail[ends]))
+    """Gaps before the begins and the ends of rows as short as these, which are no longer."""
+    begins, ends = gap[::2], gap[1::2][: len(tail)]
+    early, late = np.flatnonzero(idle < begins), np.flatnonzero(tail < ends)
+    return Repair(idle=(early, idle[early]), tail=(late, tail[late]))
 
 
-def _relabelled(nodes: Int32, new: Int32, first: int) -> tuple[Int32, Int32]:
-    """Those that stay, a run's begin before its end; and how many there are before each old one.
-    ``first``: the first row of a run."""
+def _relabelled(nodes: Int32, new: Int32) -> tuple[Int32, Int32]:
+    """Those that stay; and how many there are before each old one."""
     found = new[nodes]
-    width = (found >= 0) + (found >= 2 * first).astype(np.int8)
-    made, reached = np.repeat(found, width), np.zeros(len(nodes) + 1, np.int32)
-    np.cumsum(width, out=reached[1:])
-    made[reached[1:][width == 2] - 2] -= 1
-    return made, reached
+    reached = np.zeros(len(nodes) + 1, np.int32)
+    np.cumsum(found >= 0, out=reached[1:])
+    return found[found >= 0], reached
 
 
 def _dependencies(deps: Deps, new: Int32, count: int) -> Deps:
@@ -140,7 +149,7 @@ def _flattened(
     shared = [one.own[0] for one in rest] + [one.unwait for one in repairs]
     alone = ~among(rows, union(whole.served[1], *shared))
     gap = whole.gap.copy()
-    cap(rows[alone], most[alone], *whole.parts, gap)
+    cap(rows[alone], most[alone], *whole.parts(), gap)
     idle, longest = mine.idle
     gap[2 * idle] = np.minimum(gap[2 * idle], longest)
     own = rows[~alone], most[~alone]
@@ -151,34 +160,34 @@ def _flattened(
 # -- what stays ------------------------------------------------------------------------------------
 
 
-def _kept(whole: Columns, repairs: Sequence[Repair], edges: Int64) -> Bool:
-    """The rows that stay, each with both its nodes."""
-    deps, parent = whole.deps, whole.parent
-    nodes, ptr = whole.sequences.nodes, whole.sequences.ptr
-    kept = whole.is_work.copy()
-    kept[deps.node // 2] = kept[deps.on // 2] = True
+def _staying(whole: Columns, repairs: Sequence[Repair], edges: Int64) -> Bool:
+    """The nodes that stay."""
+    deps, nodes, ptr = whole.deps, whole.sequences.nodes, whole.sequences.ptr
+    stays = np.zeros(len(whole.gap), np.bool_)
+    stays[::2] = whole.is_work
+    stays[deps.node] = stays[deps.on] = True
     launch = whole.launch[whole.is_work]
-    kept[launch[launch >= 0]] = True
-    kept[nodes[ptr[:-1][np.diff(ptr) > 0]] // 2] = True  # where each thread begins
+    stays[2 * launch[launch >= 0]] = True
+    stays[nodes[ptr[:-1][np.diff(ptr) > 0]]] = True  # where each thread begins
     for first, end in zip(ptr[:-1].tolist(), ptr[1:].tolist(), strict=True):
         reached = np.searchsorted(whole.origin[nodes[first:end]], edges, "right") - 1
-        kept[nodes[first + reached[reached >= 0]] // 2] = True
-    shorter = np.zeros(len(parent) + 1, np.bool_)  # the last place takes "no parent"
+        stays[nodes[first + reached[reached >= 0]]] = True
+    shorter = np.zeros(len(whole.parent) + 1, np.bool_)  # the last place takes "no parent"
     for repair in repairs:
         shorter[repair.own[0]] = True
-        for rows in repair.rows:
-            kept[rows] = True
-    kept |= shorter[parent]  # own time lies around what is right inside
+        stays[2 * repair.idle[0]] = True
+        for rows in (repair.own[0], repair.tail[0], repair.unwait):
+            stays[2 * rows + 1] = True
+    stays[::2] |= shorter[whole.parent]  # own time lies around what is right inside, too
     removed = union(*(whole.calls[repair.remove] for repair in repairs))
-    around = parent[removed]
-    kept[removed] = True
-    kept[around[around >= 0]] = True
     after = np.minimum(whole.place[2 * removed + 1] + 1, len(nodes) - 1)
-    kept[nodes[after] // 2] = True
-    return kept | _reaching_out(whole, removed)
+    stays[nodes[after]] = True
+    both = np.append(removed, _reaching_out(whole, removed))
+    stays[2 * both] = stays[2 * both + 1] = True
+    return stays
 
 
-def _reaching_out(whole: Columns, removed: Int64) -> Bool:
+def _reaching_out(whole: Columns, removed: Int64) -> Int64:
     """Rows of which one end lies inside an event that goes and one outside: they stay then.
 
     What a node lies inside is known by a sum of random numbers.
@@ -189,7 +198,7 @@ def _reaching_out(whole: Columns, removed: Int64) -> Bool:
     inside[whole.place[2 * removed + 1] + 1] -= number
     np.cumsum(inside, out=inside)
     begin, end = inside[whole.place[::2]], inside[whole.place[1::2]]
-    return np.asarray(whole.is_host & (begin != end), np.bool_)
+    return np.flatnonzero(whole.is_host & (begin != end))
 
 
 def _random(rows: Int64) -> UInt64:

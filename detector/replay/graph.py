@@ -127,6 +127,7 @@ class Graph:
             self.deps,
             self.sequences,
             self.order,
+            np.zeros(len(self.gap), np.bool_),
         )
 
     @property

@@ -15,7 +15,7 @@ from detector.trace import Int64
 
 _NO_CAP: Final = np.iinfo(np.int64).max
 _GONE: Final = ("remove", "unwait", "drop")
-_CAPPED: Final = ("own", "idle", "tail", "work")
+_CAPPED: Final = ("own", "idle", "work", "tail")
 Capped = tuple[Int64, Int64]  # rows, ns: given, one figure may stand for all
 
 
@@ -39,18 +39,18 @@ class Repair:
     ``unwait``: calls that no longer wait for device work; what they cost of their own stays.
     ``idle``: host rows, the time of their thread in which nothing is recorded right before they
     begin (since the begin or end of an event before it) at most so long.
-    ``tail``: host rows, the time in which nothing is recorded right before they end, likewise.
     ``drop``: device work that goes alone; its launch stays.
     ``work``: device work, its duration at most so long.
+    ``tail``: like ``idle``, of the time right before they end.
     """
 
     remove: Int64 = field(default_factory=_none)
     own: Capped = field(default_factory=_uncapped)
     unwait: Int64 = field(default_factory=_none)
     idle: Capped = field(default_factory=_uncapped)
-    tail: Capped = field(default_factory=_uncapped)
     drop: Int64 = field(default_factory=_none)
     work: Capped = field(default_factory=_uncapped)
+    tail: Capped = field(default_factory=_uncapped)
 
     def __post_init__(self) -> None:
         for name in _GONE:

@@ -57,6 +57,10 @@ class Savings:
     def _times(self) -> Int64:
         return np.full_like(self.columns.gap, -1)
 
+    @cached_property
+    def _parts(self) -> tuple[Int32, Int32]:
+        return self.columns.parts()
+
     # -- replays -------------------------------------------------------------------------------
     def times(self, repair: Repair, start: Int64, end: Int64) -> Times:
         """All times after a repair; ``start``, ``end``: as recorded, ns."""
@@ -198,7 +202,7 @@ class Savings:
         rows, most = repair.own
         if not len(rows):
             return
-        ptr, nodes = self.columns.parts
+        ptr, nodes = self._parts
         cap(rows, most, ptr, nodes, gap)
         node, owner = self.columns.served
         if not len(node):
@@ -209,7 +213,7 @@ class Savings:
 
     def _gone(self, repair: Repair, gap: Int64, mute: UInt8) -> Bool:
         """Takes host rows out with all inside. What went."""
-        gone = np.zeros(len(gap), np.bool_)
+        gone = self.columns.left_out.copy()
         if not len(repair.remove):
             return gone
         rows = distinct(self.columns.calls[repair.remove])
