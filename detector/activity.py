@@ -35,7 +35,7 @@ OP_DEPTH: Final = 8
 # A launch reaches an idle device within microseconds: longer, and something else is the matter.
 STALL_NS: Final = 1_000_000
 
-# Why the host waits in a synchronising call, most telling first.
+# Why the host waits in a synchronizing call, most telling first.
 SYNC_CAUSES: Final = ("dynamic_shape", "scalar", "h2d", "d2h", "explicit")
 # What the host does while the device idles, most telling first; "python" is what no event explains.
 IDLE_CAUSES: Final = ("loader", "sync", "alloc", "compile", "comm", "launch", "op", "python")
@@ -71,7 +71,7 @@ class Activity:
         return matches
 
     def named(self, rows: Int64, pattern: re.Pattern[str], *cats: Cat) -> Int64:
-        """Those of ``rows`` whose name matches.
+        """The rows among ``rows`` whose name matches.
 
         Naming their categories lets the next call of the pattern know; otherwise only the names
         of these rows are looked at.
@@ -320,7 +320,7 @@ class Activity:
             return rows
         launched = self.trace.start[self.launches]
         inside = (self.trace.end[rows] > launched[0]) & (self.trace.start[rows] < launched[-1])
-        # A read-back may well be the last call of all; the profiler's is a device synchronise.
+        # A read-back may well be the last call of all; the profiler's is a device synchronize.
         own = self._named(vocabulary.DEVICE_SYNC, *CALLS)[self.trace.name[rows]]
         found: Int64 = rows[inside | ~own]
         return found
@@ -363,7 +363,7 @@ class Activity:
 
     @cached_property
     def sync(self) -> Intervals:
-        """Time the host spends in synchronising calls."""
+        """Time the host spends in synchronizing calls."""
         return self.spans(self.sync_rows)
 
     @cached_property

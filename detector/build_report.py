@@ -16,6 +16,7 @@ from detector.evidence import excerpt, heaviest
 from detector.evidence.heaviest import Heavy
 from detector.evidence.rates import Rate
 from detector.intervals import Intervals
+from detector.jobs.gradients import communication
 from detector.patterns import capability
 from detector.report import (
     CoverageInfo,
@@ -49,6 +50,7 @@ def report_of(analysis: Analysis, **rest: Any) -> Report:
         top_kernels=_top(heaviest.kernels(analysis.activity, analysis.analyzed)),
         top_ops=_top(heaviest.ops(analysis.activity, analysis.analyzed)),
         peaks=_peaks(analysis.activity),
+        communication=communication(analysis.signals, analysis.analyzed),
         not_checked=_not_checked(analysis),
         **rest,
     )

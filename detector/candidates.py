@@ -9,7 +9,7 @@ that favour none, faults first: what all candidates save together is the sum.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Final
@@ -34,7 +34,9 @@ _PRODUCTIVE: Final = ("busy",)  # what the device is there for
 class Candidate:
     """A pattern with its occurrences in the analyzed time.
 
-    ``best_ns`` lies within [``rest_ns``, ``alone_ns``]; ``by_step_ns``: what each step gains alone.
+    ``best_ns`` lies within [``rest_ns``, ``alone_ns``], which are the least and the most of what it
+    saves first and last; ``first_ns``: with no other repaired; ``by_step_ns``: what each step gains
+    alone.
     """
 
     pattern: Pattern
@@ -44,6 +46,7 @@ class Candidate:
     best_ns: int
     share: float
     by_step_ns: tuple[int, ...] = ()
+    first_ns: int = 0
 
     def likely_ns(self, most: int) -> tuple[int, int]:
         """What repairing it likely saves, from when all others are repaired to when none is, by
@@ -147,7 +150,8 @@ def _condensed(
 def _alone(replays: _Replays, pair: Sized, wall: int) -> Sized:
     """A candidate and its repair, sized alone."""
     saved = min(replays.saved([pair]), wall)
-    return replace(pair[0], alone_ns=saved, best_ns=saved, share=saved / wall), pair[1]
+    candidate = replace(pair[0], alone_ns=saved, best_ns=saved, first_ns=saved, share=saved / wall)
+    return candidate, pair[1]
 
 
 def _worth_trying(candidate: Candidate, wall: int) -> bool:
@@ -254,10 +258,21 @@ def _by_step(savings: Savings, pair: Sized, steps: Int64) -> Sized:
 def _unexplained(ledger: Ledger, found: Sequence[Candidate], wall: int) -> tuple[Unexplained, ...]:
     """Causes of five per cent and more of which no candidate accounts for."""
     named = {cause for candidate in found for cause in candidate.pattern.explains}
+    spare = _beyond(ledger, found, named)
     rows = []
     for cause, ns in ledger.total().items():
         group = CAUSES[cause].group
         lost = group not in _PRODUCTIVE and cause not in named
+        if lost and group == "host" and spare >= ns / 2:
+            spare -= min(spare, ns)
+            continue
         if lost and ns >= UNEXPLAINED_SHARE * wall:
             rows.append(Unexplained(cause, ns, ns / wall, ledger.places(cause)))
     return tuple(rows)
+
+
+def _beyond(ledger: Ledger, found: Sequence[Candidate], named: Collection[str]) -> int:
+    """ns that the host's candidates save beyond the causes they name: of its other ones, then."""
+    total = ledger.total()
+    saved = sum(candidate.best_ns for candidate in found if candidate.pattern.side == "cpu")
+    return max(0, saved - sum(total.get(cause, 0) for cause in named))

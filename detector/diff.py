@@ -112,7 +112,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("before", metavar="BEFORE", help="a trace, or a report.json of it")
     parser.add_argument("after", metavar="AFTER", help="the same, recorded after the change")
     parser.add_argument(
-        "overrides", nargs="*", metavar="KEY=VALUE", help="config overrides, as of a scan"
+        "overrides",
+        nargs="*",
+        default=[],  # without it a usage error calls them required
+        metavar="KEY=VALUE",
+        help="config overrides, as of a scan",
     )
     parser.add_argument("--format", choices=FORMATS, default="terminal", help="what to print")
     parser.add_argument(

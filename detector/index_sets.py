@@ -44,7 +44,7 @@ def difference(rows: Int64, other: npt.ArrayLike) -> Int64:
 
 
 def among(rows: npt.ArrayLike, other: npt.ArrayLike) -> Bool:
-    """Of each of these rows, -1 for none, whether it is one of the others."""
+    """Whether each of these rows (-1 for none) is one of the others."""
     mine, theirs = np.asarray(rows), np.asarray(other)
     if not len(mine) or not len(theirs):
         return np.zeros(len(mine), np.bool_)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from detector import __version__
 from detector.errors import ConfigError, DetectorError
 from detector.evidence.views import VIEWS, Views
-from detector.render import wording
+from detector.render import measures, wording
 from detector.render.clean import clean
 from detector.report import Finding, Report
 
@@ -67,7 +67,7 @@ class Desk:
     def evidence(self, trace: str, finding: str) -> str:
         """One finding in full, by its id: why, what to change, source lines, all measures."""
         found = self._finding(trace, finding)
-        rows = wording.evidence(found, most=200, everything=True)
+        rows = measures.measures(found, most=200, everything=True)
         return _bounded(
             {
                 **_row(found),
@@ -177,7 +177,7 @@ def _row(found: Finding) -> dict[str, object]:
 
 
 def _bounded(answer: dict[str, object]) -> str:
-    """As JSON; the longest lists lose their ends until it is short enough, and that is said."""
+    """The answer as JSON; the longest lists are cut until it is short enough, and it says so."""
     text = json.dumps(answer, ensure_ascii=False, default=str)
     while len(text) > MOST_CHARS:
         lists = [key for key, value in answer.items() if isinstance(value, list) and value]

@@ -37,7 +37,7 @@ class Cat(IntEnum):
     GPU_MEMCPY = 7
     GPU_MEMSET = 8
     GPU_USER_ANNOTATION = 9
-    CUDA_SYNC = 10  # device side of a synchronisation; never device work
+    CUDA_SYNC = 10  # device side of a synchronization; never device work
     MTIA = 11  # mtia_ccp_events, mtia_insight
     OTHER = 12  # a category this version does not know: kept, counted, used for nothing
 
@@ -185,7 +185,7 @@ class Trace:
         return np.flatnonzero(self.is_of(cats))
 
     def is_of(self, cats: Iterable[Cat]) -> Bool:
-        """By row whether it is of one of these categories."""
+        """Whether each row is of one of these categories."""
         table = np.zeros(len(Cat), np.bool_)
         table[list(cats)] = True
         return table[self.cat]

@@ -47,6 +47,12 @@ TENSOR_CORE: Final = re.compile(
     r"|[hs]884|1688|16816|cijk_.*_(HB|BB|HHS|BBS)|gmma|tcgen|mfma|bf16xbf16|mxfp4"
 )
 
+# Kernels of libraries for compute capability 7.0 and newer: all such devices have tensor cores but
+# for a few cheap ones.
+FROM_VOLTA: Final = re.compile(
+    r"(?i)volta_|turing_|ampere_|hopper_|blackwell_|nvjet|sm_?(7\d|8\d|9\d|1[0-2]\d)_|cutlass_(7[05]|[89]\d)_"
+)
+
 # Matrix kernels that load one or two elements at a time: sides that are no multiple of 8.
 MISALIGNED: Final = re.compile(r"(?i)align[12](\D|$)")
 
@@ -66,6 +72,7 @@ CALLS: Final[dict[str, re.Pattern[str]]] = {
     }.items()
 }
 
+FREES: Final = re.compile(r"^(cuda|hip)Free|^cuMem(Free|Release|Unmap)")
 DEVICE_SYNC: Final = re.compile(r"(Device|Ctx|Context)Synchronize$")
 
 # Collectives that reduce, by "Collective name", kernel or annotation of a CPU backend.
@@ -160,6 +167,14 @@ COPIES_ONLY: Final = re.compile(
 # Ops whose copies are their way of working: torch's own, and nodes of the backward pass.
 COPIES_FOR_ITSELF: Final = re.compile(r"^(aten::|torch(::|\.)|c10d::|\w+Backward\d+$)")
 DDP_PASS: Final = re.compile(r"^DistributedDataParallel\.forward$")
+# What a network is made of, in torch's own ops and in libraries'.
+LAYER: Final = re.compile(
+    r"::(linear|addmm|conv(olution|[123]d)|embedding|lstm|gru|rnn_\w+)$|(layer|batch|group|rms)_?norm"
+    r"|attention|attn"
+)
+# A gradient added to its parameter's; what DDP copies of a reduced bucket into a gradient.
+ACCUMULATES: Final = re.compile(r"^torch::autograd::AccumulateGrad$")
+OUT_OF_BUCKET: Final = re.compile(r"^torch\.distributed\.ddp\.reducer::copy_bucket_to_grad$")
 VIEW: Final = re.compile(r"^aten::as_strided$")
 READS_BACK: Final = re.compile(
     r"^aten::(item|_local_scalar_dense|is_nonzero|equal|allclose|to|_to_copy|copy_|cpu|tolist"
@@ -195,10 +210,6 @@ TORCH_ANNOTATION: Final = re.compile(
 )
 
 # The forward pass's calls of compiled code, in new and old versions: the first that a trace has.
-COMPILED_CALLS: Final = tuple(
-    re.compile(name)
-    for name in (r"^Torch-Compiled Region", r"^CompiledFunction$", r"^## Call CompiledFxGraph")
-)
 COMPILED_FRAME: Final = re.compile(r"^Torch-Compiled Region: (\d+)/")
 EMPTY: Final = re.compile(r"^aten::empty$")
 
@@ -227,5 +238,11 @@ _STANDARD: Final = (
 LIBRARY_FRAME: Final = re.compile(
     rf"^<|site-packages|dist-packages|/lib/python3|/torch/|^nn\.Module|^(?:{_LIBRARIES})/"
     rf"|^(?:{_STANDARD})(?:/|\.py\()"
+)
+# Frames that are nobody's to change, though no library's by their path: what a compiler has written
+# (its files are named by a hash), and the wrappers of kernel libraries.
+INTERNAL_FRAME: Final = re.compile(
+    r"(?:^|/)(?:c[a-z2-7]{40,}\.py|(?:torchinductor\w*|flashinfer|aiter|flash_attn|xformers"
+    r"|bitsandbytes|apex|tensorrt_llm)/)"
 )
 PYTHON_FRAME: Final = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.+)$")

@@ -147,7 +147,7 @@ def _after_stall(activity: Activity, start: int, end: int, warnings: list[str]) 
 
 
 def _disjoint(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """In time order, without those that begin inside another (nested or repeated markers)."""
+    """The steps in time order without those inside another (nested or repeated markers)."""
     kept: list[Step] = []
     for step in sorted(steps, key=lambda step: (step.start, -step.end)):
         if step.end > step.start and (not kept or step.start >= kept[-1].end):
@@ -156,9 +156,9 @@ def _disjoint(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
 
 def _work_span(trace: Trace) -> tuple[int, int]:
-    """From the first work to the last; the synchronise of the profiler's own stop is no work."""
+    """From the first work to the last; the synchronize of the profiler's own stop is no work."""
     work = trace.is_of((Cat.CPU_OP, Cat.KERNEL, Cat.GPU_MEMCPY, Cat.GPU_MEMSET))
-    work |= trace.is_of((Cat.RUNTIME, Cat.DRIVER)) & ~_synchronises(trace)
+    work |= trace.is_of((Cat.RUNTIME, Cat.DRIVER)) & ~_synchronizes(trace)
     if not work.any():
         work = ~trace.is_of((Cat.OVERHEAD, Cat.OTHER))
     if not work.any():
@@ -182,7 +182,7 @@ def _first_launch(trace: Trace, start: int) -> int:
     return int(min(first, trace.start[launch[launch >= 0]].min(initial=first)))
 
 
-def _synchronises(trace: Trace) -> Bool:
+def _synchronizes(trace: Trace) -> Bool:
     """Which rows are calls that wait for the device."""
     called = np.unique(trace.name[trace.rows(Cat.RUNTIME, Cat.DRIVER)])
     waits = np.zeros(len(trace.names), np.bool_)
@@ -212,7 +212,7 @@ def _warmup(
 
 
 def _busier(times: Int64, start: Int64, end: Int64, most: int) -> Bool:
-    """Of the first ``most`` steps those with such events although most later steps have none."""
+    """Which of the first ``most`` steps have such events although most later steps have none."""
     times = np.sort(times)
     count = np.searchsorted(times, end) - np.searchsorted(times, start)
     return np.array(

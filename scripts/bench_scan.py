@@ -89,7 +89,7 @@ def by_stage(trace: Path, overrides: list[str]) -> tuple[Meter, Any]:
         import detector.pipeline
         import detector.scan_file
         from detector.config import compose
-        from detector.render.json_text import render
+        from detector.report import to_json
     with meter.stage("settings and models"):
         stages = detector.scan_file.stages_of(compose("scan", overrides))
     wrap(meter)
@@ -101,7 +101,7 @@ def by_stage(trace: Path, overrides: list[str]) -> tuple[Meter, Any]:
     with meter.stage("findings, report"):
         report = detector.pipeline.detect(read, **parts)
     with meter.stage("render"):
-        render(report)
+        to_json(report)
     return meter, report
 
 
@@ -120,7 +120,7 @@ def wrap(meter: Meter) -> None:
         (pipeline.features, "extract", "features"),
         (pipeline.candidate, "matrix", "confidence"),
         (pipeline, "places_of", "places"),
-        (pipeline, "_judge", "evidence and judge"),
+        (pipeline, "judge_places", "evidence and judge"),
         (pipeline, "identity", "identity"),
         (pipeline, "excerpt_of", "excerpts"),
         (pipeline, "report_of", "rest of the report"),

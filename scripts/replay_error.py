@@ -68,9 +68,9 @@ def errors_of(name: str, trace: Trace) -> Errors:
     before = time.process_time()
     graph = Graph(trace)
     built = time.process_time()
-    exact = graph.replay()
+    exact = graph.solve()
     replayed = time.process_time()
-    typical = Graph(trace, typical=True).replay()
+    typical = Graph(trace, typical=True).solve()
     timed = graph.program
     recorded = _makespan(trace.start[timed], trace.end[timed])
     return Errors(

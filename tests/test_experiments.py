@@ -18,6 +18,8 @@ from detector.flagger.confidence import LightGBMConfidence
 from detector.flagger.lightgbm import LightGBMFlagger
 from detector.lab.tables import table
 from detector.report import from_json
+from tests.bad_servers import answer
+from tests.chat_server import Reply, serving
 
 pytest.importorskip("pandas", reason="training needs the train extra")
 
@@ -126,6 +128,34 @@ def test_the_trained_models_load_and_say_what_they_learnt_from(models: Path, dat
     assert confidence.card["data_sha256"] == flagger.card["data_sha256"]
 
 
+def test_what_a_language_model_doubts_teaches_the_confidence(
+    models: Path, data: Path, recorded: Path, place: Path, tmp_path: Path
+) -> None:
+    """Scanned with a model that doubts everything: what it doubts of a trace without a label is
+    learnt from, of a labelled one nothing is."""
+    example = ROOT / "examples" / "train_image_classifier.json.gz"
+    labelled = recorded / "language-loader-1-1989.json.gz"
+    assert labelled.is_file()
+    with serving(lambda _: Reply(answer(pattern="none", confidence=1.0))) as chat:
+        judge = ["judge=openai", "judge.model=m", f"judge.base_url={chat.url}", "judge.cache=false"]
+        words = [example, labelled, *judge, "--out", tmp_path / "reports"]
+        run = python("detector.scan", *words, folder=tmp_path)
+        assert run.returncode == 0, run.stderr
+    reports = sorted(tmp_path.glob("reports/*/report.json"))
+    doubted = [from_json(file.read_bytes()).judging.doubted for file in reports]
+    assert [len(one) > 0 for one in doubted] == [True, True]
+    files = ",".join(map(str, reports))
+    words = [f"data={data}", "out=taught", f"record={tmp_path}", f"experiment.doubted=[{files}]"]
+    lines = worked(python("detector.train", *CONFIDENCE, *words, folder=place))
+    (file,) = (f for f in reports if f.parent.name == "train_image_classifier")
+    of_example = {one.pattern for one in from_json(file.read_bytes()).judging.doubted}
+    assert lines[1] == f"  besides: {len(of_example)} candidates that a model doubted"
+    taught = LightGBMConfidence(str(place / "taught" / "confidence"))
+    assert taught.card["doubted"] == len(of_example)
+    trees = [(f / "confidence" / "trees.txt").read_text() for f in (models, place / "taught")]
+    assert trees[0] != trees[1]
+
+
 def list_of(data: Path, origin: str) -> list[str]:
     """The names of the traces of this origin in the manifest."""
     traces = json.loads((data / "manifest.json").read_text())["traces"]
@@ -181,7 +211,13 @@ def test_evaluating_prints_figures_with_intervals_and_writes_them(
 
 
 def test_nothing_is_written_but_what_was_asked_for(data: Path, models: Path, place: Path) -> None:
-    assert {p.name for p in place.iterdir()} <= {"benchmark", "models", "figures", "outputs"}
+    assert {p.name for p in place.iterdir()} <= {
+        "benchmark",
+        "models",
+        "taught",
+        "figures",
+        "outputs",
+    }
     # "outputs" has the records of training; those of measuring lie beside the figures
     made = {p.relative_to(place).as_posix() for p in place.glob("outputs/**/*") if p.is_file()}
     assert made <= {f"outputs/training/train-{name}.run.json" for name in EXPERIMENTS}

@@ -116,7 +116,7 @@ def test_a_pattern_is_added_by_the_recipe(grown: Path) -> None:
     per_break = finding["estimated_savings_us"] / finding["occurrences"]
     assert per_break == pytest.approx(BREAK_US, rel=0.1)
     assert finding["explanation"].startswith(
-        "The host drinks tea while the GPU waits. At the costliest place: "
+        "The host drinks tea while the GPU waits. The costliest place takes "
     )
     assert finding["fix"]["summary"].startswith("Drink tea after the step.")
     assert finding["fix"]["code"] == "if not training: tea()"

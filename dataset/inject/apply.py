@@ -9,14 +9,15 @@ from typing import Any, Final
 
 import numpy as np
 
+from dataset import replay
 from dataset.inject.axis import Axis, axes
 from dataset.inject.base import Base
 from dataset.inject.document import write
 from dataset.inject.edits import Alter, Call, Edit, Insert, Remove, Replace, Unfit, Work
 from dataset.inject.outcome import Fresh, Outcome, Placed
 from dataset.labels import Side
-from detector import replay
 from detector.intervals import Intervals
+from detector.replay import Stuck
 from detector.trace import HOST_CATS, Cat, Int64
 
 Spans = Mapping[int, Sequence[tuple[int, int]]]  # by edit, ns
@@ -69,7 +70,7 @@ def replayed(base: Base, edits: Sequence[Edit]) -> Replayed:
     the base."""
     try:
         times = _graph(base).replay([_words(edit) for edit in edits])
-    except (replay.Stuck, ValueError) as error:
+    except (Stuck, ValueError) as error:
         raise Unfit(f"{base.name}: {error}") from error
     start, end = _untimed(base, times)
     fresh, by_edit = _fresh(base, edits, times)
@@ -99,9 +100,9 @@ _ON_DEVICE: Final = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
 @lru_cache(maxsize=2)
-def _graph(base: Base) -> replay.Graph:
+def _graph(base: Base) -> replay.EditableGraph:
     """The base's program; of few bases at a time, as they are large."""
-    return replay.Graph(base.trace)
+    return replay.EditableGraph(base.trace)
 
 
 def _words(edit: Edit) -> replay.Edit:
@@ -121,7 +122,7 @@ def _task(call: Call) -> replay.Task:
     return replay.Task(call.own, tuple(map(_task, call.inside)), issue, call.wait)
 
 
-def _untimed(base: Base, times: replay.Times) -> tuple[Int64, Int64]:
+def _untimed(base: Base, times: replay.EditedTimes) -> tuple[Int64, Int64]:
     """Rows that are neither program nor device work, such as annotations on the device, move along
     their thread's or stream's time; along the training thread's where that has none."""
     t = base.trace
@@ -151,7 +152,7 @@ def _close(base: Base, start: Int64, end: Int64) -> None:
 
 
 def _fresh(
-    base: Base, edits: Sequence[Edit], times: replay.Times
+    base: Base, edits: Sequence[Edit], times: replay.EditedTimes
 ) -> tuple[list[Placed], list[list[int]]]:
     """The fresh events, each parent before its children, and which of them each edit made."""
     placed: list[Placed] = []
@@ -207,7 +208,13 @@ def _size(call: Call) -> int:
 
 
 def _events(
-    call: Call, task: int, track: int, inside: int, holder: int, times: replay.Times, index: int
+    call: Call,
+    task: int,
+    track: int,
+    inside: int,
+    holder: int,
+    times: replay.EditedTimes,
+    index: int,
 ) -> list[Placed]:
     start, end = int(times.task_start[task]), int(times.task_end[task])
     if call.work is None:

@@ -53,11 +53,12 @@ def why_not(ledger: Ledger, analyzed: AnalyzedTime) -> WhyNot | None:
 
 
 def blind(signals: Signals) -> dict[str, str]:
-    """Patterns that this trace, although it can be analyzed, cannot show."""
+    """Patterns that this trace, although it can be analyzed, cannot show: of a micro test all but
+    what a kernel shows by itself."""
     if not is_micro_test(signals):
         return {}
-    reason = "a micro test of one kernel: its host side is the test's, not a program's"
-    return {p.id: reason for p in PATTERNS if p.family not in ("compute", "memory")}
+    reason = "a micro-benchmark of one kernel: all around it is no program's"
+    return {p.id: reason for p in PATTERNS if p.family != "compute" or "host" in p.needs}
 
 
 def is_micro_test(signals: Signals) -> bool:
@@ -101,7 +102,8 @@ def _unexplained(ledger: Ledger) -> WhyNot | None:
     if ledger.unexplained < UNEXPLAINED_SHARE * wall:
         return None
     return WhyNot(
-        f"For {ledger.unexplained / wall:.0%} of the analyzed time no record says what happens",
+        f"For {_percent(ledger.unexplained / wall)} of the analyzed time no record says what "
+        "happens",
         "Record host and device activities together, with_stack=True, from before the first step",
     )
 
@@ -121,7 +123,8 @@ def _set_up_only(s: Signals, analyzed: AnalyzedTime) -> WhyNot | None:
     if spent < SET_UP_SHARE * wall:
         return None
     return WhyNot(
-        f"Only a first iteration: {spent / wall:.0%} of it loads kernels and sets up the device",
+        f"Only a first iteration: {_percent(spent / wall)} of it loads kernels and sets up the "
+        "device",
         "Record steady state: schedule(wait=1, warmup=3, active=3), with prof.step()",
     )
 
@@ -134,3 +137,7 @@ def _too_short(ledger: Ledger) -> WhyNot | None:
         f"It holds {known / 1e6:.2g} ms of work; from 1 ms on a trace can be analyzed",
         "Record several whole steps",
     )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

@@ -6,6 +6,7 @@ needs are not met is *not checked*; each doubt about the trace as a whole is a w
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -18,6 +19,7 @@ from detector.window import AnalyzedTime
 
 LEAST_LINKED: Final = 0.5  # below this share of launches, launch patterns cannot be checked
 OVERHEAD_SHARE: Final = 0.05  # the profiler's own time that is worth a warning
+UNLINKED_SHARE: Final = 0.02  # of the device's events that is worth one
 STALLED_SHARE: Final = 0.05  # unexplained idle that is worth one
 # What to record so that a need is met; "steps" is never missing: the whole trace is taken instead.
 SETTINGS: Final[dict[Need, str]] = {
@@ -57,7 +59,7 @@ def _unmet(activity: Activity, analyzed: AnalyzedTime) -> dict[Need, str]:
         unmet["host"] = "the trace has no host events"
     if activity.has_device and trace.coverage.kernels_with_launch < LEAST_LINKED:
         share = trace.coverage.kernels_with_launch
-        unmet["links"] = f"only {share:.0%} of the device events link to a launch"
+        unmet["links"] = f"only {_percent(share)} of the device events link to a launch"
     if not trace.has_shapes:
         unmet["shapes"] = "recorded without shapes (record_shapes=True)"
     if not len(activity.comm_rows) and not len(activity.host("collective_op")):
@@ -83,12 +85,18 @@ def warnings(
     if not len(activity.of(Cat.CPU_OP)):
         found.append("no host events: host activity unavailable")
     coverage = trace.coverage
-    if coverage.read_fraction < 1:
-        found.append(f"damaged file: {coverage.read_fraction:.1%} of what it holds could be read")
-    if activity.has_device and coverage.kernels_with_launch < 1:
+    if "cut off event" in coverage.dropped:
+        found.append("truncated file: it ends within an event, and what came after is missing")
+    elif "truncated gz" in coverage.repaired:
+        found.append("truncated file: the gz ends early, and what came after is missing")
+    elif coverage.read_fraction < 1:
+        read = math.floor(1000 * coverage.read_fraction) / 10  # never 100 %
+        found.append(f"damaged file: {read:.1f} % of what it holds could be read")
+    unlinked = 1 - coverage.kernels_with_launch
+    if activity.has_device and unlinked >= UNLINKED_SHARE:
         found.append(
-            f"{1 - coverage.kernels_with_launch:.1%} of the device events have no launch in the "
-            "trace; they count as device time"
+            f"{_percent(unlinked)} of the GPU's events have no launch in the trace; their time "
+            "counts as GPU time"
         )
     if len(activity.launches) == 0 and len(activity.calls("launch")) and not activity.has_device:
         found.append("launches without device records: kernels ran, but were not recorded")
@@ -96,11 +104,15 @@ def warnings(
     stalled = activity.stalled.clip(analyzed.start, analyzed.end).measure / span
     if stalled >= STALLED_SHARE:
         found.append(
-            f"for {stalled:.0%} of the analyzed time the GPU is idle although work was launched: "
-            "kernels load, or unrecorded work runs; no finding accounts for it"
+            f"for {_percent(stalled)} of the analyzed time the GPU is idle although work was "
+            "launched: kernels load, or unrecorded work runs; no finding accounts for it"
         )
     found.extend(_profiler_cost(activity, analyzed))
     return tuple(dict.fromkeys(found))
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.0f} %"
 
 
 def _profiler_cost(activity: Activity, analyzed: AnalyzedTime) -> list[str]:
@@ -110,7 +122,7 @@ def _profiler_cost(activity: Activity, analyzed: AnalyzedTime) -> list[str]:
     )
     found = []
     if own >= OVERHEAD_SHARE:
-        found.append(f"profiler overhead is {own:.0%} of the analyzed time")
+        found.append(f"profiler overhead is {_percent(own)} of the analyzed time")
     frames, ops = len(activity.of(Cat.PYTHON_FUNCTION)), len(activity.of(Cat.CPU_OP))
     if ops and frames > DENSE_PYTHON * ops:
         found.append("Python stacks were recorded: Python takes longer here than without")

@@ -39,6 +39,7 @@ def scan_all(
     jobs = identity.jobs(ranks)
     notes = [note for note in (identity.mixed(jobs, ranks),) if note]
     notes += [line for job in jobs for _, line in job.left_out]
+    notes += identity.alone(jobs, ranks)
     outcomes = {i: _outcome(t, s) for i, (t, s) in enumerate(zip(targets, scanned, strict=True))}
     for job in jobs:
         mine = [places[m] for m in job.members]

@@ -70,12 +70,14 @@ def _in_folder(folder: Path) -> list[Target]:
     )
     targets = [Target(str(file), file) for file in files if _looks_like_trace(file)]
     if not targets:
-        raise TraceError(f"{folder}: no trace in this folder ({len(files)} files looked into)")
+        looked = f"{len(files)} with a name in {' '.join(_SUFFIXES)}"
+        raise TraceError(f"{folder}: no trace among the files of this folder ({looked})")
     return targets
 
 
 def _looks_like_trace(path: Path) -> bool:
-    """By the first bytes: JSON, plain or gzipped, with a mark of a trace; not our own copy."""
+    """Whether the first bytes are JSON, plain or gzipped, with a mark of a trace; not our copy. An
+    empty file counts, as an export that failed: reading it will say so."""
     if path.name == "annotated.json.gz" and (path.parent / "report.json").exists():
         return False
     try:
@@ -83,6 +85,8 @@ def _looks_like_trace(path: Path) -> bool:
             head = file.read(_HEAD)
     except OSError:
         return True  # reading it will say why
+    if not head:
+        return path.suffix in (".json", ".gz")
     if head[:2] == b"\x1f\x8b":
         try:
             head = zlib.decompressobj(wbits=31).decompress(head, 4 * _HEAD)

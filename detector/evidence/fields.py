@@ -152,7 +152,7 @@ class Fields:
 
     @cached_property
     def launch_delay_us(self) -> npt.NDArray[np.float64]:
-        """From the start of the call to the start of the kernel."""
+        """Time from the start of the launch call to the start of the kernel."""
         rows = self.launched
         delay = self.trace.start[rows] - self.trace.start[self.trace.launch[rows]]
         return np.asarray(np.maximum(delay, 0) / NS_PER_US, np.float64)

@@ -101,7 +101,7 @@ class Frames:
 
     @cached_property
     def _module(self) -> dict[int, str]:
-        """By the id of a module's name what to call it: without its number where there are more."""
+        """What to call a module, by its name's id; without its number where there are several."""
         ids = np.unique(self.trace.name[self.modules.rows]).tolist()
         found = {i: vocabulary.MODULE_FRAME.match(self.trace.names[i]) for i in ids}
         names = {i: words.bounded(match[1], MODULE_CHARS) for i, match in found.items() if match}
@@ -174,7 +174,8 @@ def is_user(name: str) -> bool:
     match = vocabulary.PYTHON_FRAME.match(name)
     if match is None or match["function"] in _HOOKS:
         return False
-    return vocabulary.LIBRARY_FRAME.search(name) is None
+    library = vocabulary.LIBRARY_FRAME.search(name) or vocabulary.INTERNAL_FRAME.search(name)
+    return library is None
 
 
 def source_line(name: str) -> SourceLine:

@@ -20,7 +20,7 @@ from detector.evidence.fields import Fields, Pair
 from detector.evidence.frames import Frames
 from detector.evidence.listing import Listing, Sums, around
 from detector.evidence.measures import MEASURES, Spec
-from detector.evidence.occurring import Occurring
+from detector.evidence.occurrences import Occurring
 from detector.evidence.sheet import Evidence, EvidenceRow, Item, Kind, Place
 from detector.memoize import memoized
 from detector.patterns import IDS, Circumstances, circumstances_of
@@ -29,6 +29,8 @@ from detector.signals import signals_of
 from detector.trace import NS_PER_US, Cat, Int64
 from detector.window import AnalyzedTime
 
+# As much of its length must lie outside a place for a baseline to tell anything.
+LEAST_REST: Final = 0.1
 _STEP: Final = re.compile(r"^ProfilerStep#")
 # Named events of each kind, at most, in the order in which they are listed.
 MOST: Final[dict[Kind, int]] = {
@@ -94,7 +96,7 @@ class _Prepared:
     # -- numbers -------------------------------------------------------------------------------
 
     def _measured(self, regions: Sequence[Region]) -> list[tuple[EvidenceRow, ...]]:
-        """By region every measure. One measure at a time: what its amounts are made of is as large
+        """All measures of each region. One measure at a time: what it is computed from is as large
         as the trace."""
         fields = Fields(self.a)
         table = [self._rows(spec, spec.make(fields), regions) for spec in MEASURES]
@@ -115,7 +117,7 @@ class _Prepared:
         outside = self.analyzed.end - self.analyzed.start - max(inner[1] - inner[0], 0)
         value, base = amount(start, end), over(start, end)
         rest: float | None = None
-        if outside > 0:
+        if outside > LEAST_REST * (end - start):
             there = totals[0] - (amount(*inner) if inner[1] > inner[0] else 0.0)
             if spec.unit == "count":
                 rest = there * (end - start) / outside

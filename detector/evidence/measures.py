@@ -92,7 +92,7 @@ _WORK: Final = {
 }
 _IDLE_LABELS: Final = {
     "loader": "GPU idle while the host waits for a batch",
-    "sync": "GPU idle while the host synchronises",
+    "sync": "GPU idle while the host synchronizes",
     "alloc": "GPU idle while the driver allocates",
     "compile": "GPU idle while the program compiles",
     "comm": "GPU idle while a host collective runs",
@@ -101,11 +101,11 @@ _IDLE_LABELS: Final = {
     "python": "GPU idle while the host is in Python",
 }
 _SYNC_LABELS: Final = {
-    "dynamic_shape": "of data-dependent shapes",
-    "scalar": "of scalar read-backs",
-    "h2d": "of copies to the GPU",
-    "d2h": "of copies to the host",
-    "explicit": "explicit",
+    "dynamic_shape": "for data-dependent shapes",
+    "scalar": "for scalar read-backs",
+    "h2d": "for copies to the GPU",
+    "d2h": "for copies to the host",
+    "explicit": "by explicit calls",
 }
 
 MEASURES: Final[tuple[Spec, ...]] = (
@@ -127,16 +127,16 @@ MEASURES: Final[tuple[Spec, ...]] = (
         "host waits for loader workers",
         lambda f: f.time(f.a.named(f.a.loader_rows, vocabulary.HOST["loader_workers"])),
     ),
-    _share("sync", "host synchronises", lambda f: f.share(f.a.sync)),
+    _share("sync", "host synchronizes", lambda f: f.share(f.a.sync)),
     *(
         _share(
             f"sync_{cause}",
-            f"host synchronises: {_SYNC_LABELS[cause]}",
+            f"host synchronizes {_SYNC_LABELS[cause]}",
             lambda f, cause=cause: f.sync_time(cause),  # type: ignore[misc]
         )
         for cause in SYNC_CAUSES
     ),
-    _share("alloc", "driver allocates or frees", lambda f: f.share(f.a.alloc)),
+    _share("alloc", "host inside driver allocation calls", lambda f: f.share(f.a.alloc)),
     _share("compiling", "torch.compile compiles", lambda f: f.share(f.a.compiling)),
     _share("op_time", "host runs ops", lambda f: f.share(f.a.op_time)),
     _share("call_time", "host in runtime calls", lambda f: f.share(f.a.call_time)),
@@ -144,7 +144,9 @@ MEASURES: Final[tuple[Spec, ...]] = (
     _share("optimizer", "host in Optimizer.step", lambda f: f.time(f.a.host("optimizer_step"))),
     _share("zero_grad", "host in Optimizer.zero_grad", lambda f: f.time(f.a.host("zero_grad"))),
     _share("backward", "host in backward ops", lambda f: f.time(f.a.host("backward"))),
-    _share("preprocess", "host image or array code", lambda f: f.time(f.a.host("preprocess"))),
+    _share(
+        "preprocess", "host in image, text or array code", lambda f: f.time(f.a.host("preprocess"))
+    ),
     _share("gc", "garbage collection", lambda f: f.time(f.a.host("gc"))),
     _share("hostless_op", "host ops that use no GPU", lambda f: f.time(f.set("silent op"))),
     _share("graph_ops", "ops that record an autograd node", lambda f: f.graph_ops()),
@@ -187,18 +189,21 @@ MEASURES: Final[tuple[Spec, ...]] = (
     _ops("empty_cache", "empty_cache calls", "empty_cache"),
     _rows("biased_conv", "biased convolutions before a norm", "biased conv before norm"),
     _among(
-        "odd_matmul", "GEMMs with a dimension not divisible by 8", "misaligned matmul", "op:matmul"
+        "odd_matmul",
+        "GEMM calls with a dimension not divisible by 8",
+        "misaligned matmul",
+        "op:matmul",
     ),
     _share("pointwise_time", "host in pointwise ops", lambda f: f.pointwise_runs()),
     # Calls.
     _count("launches", "kernel launches", lambda f: f.a.calls("launch")),
     _count("graph_launches", "graph launches", lambda f: f.a.calls("graph")),
     _count("allocs", "driver allocation calls", lambda f: f.a.calls("alloc")),
-    _count("syncs", "synchronising calls", lambda f: f.a.sync_rows),
+    _count("syncs", "synchronizing calls", lambda f: f.a.sync_rows),
     *(
         Spec(
             f"syncs_{cause}",
-            f"synchronising calls: {_SYNC_LABELS[cause]}",
+            f"synchronizations {_SYNC_LABELS[cause]}",
             "count",
             lambda f, cause=cause: f.sync_count(cause),  # type: ignore[misc]
         )
@@ -231,9 +236,9 @@ MEASURES: Final[tuple[Spec, ...]] = (
     _count("h2d", "copies to the GPU", lambda f: f.h2d),
     _count("h2d_pageable", "copies from pageable memory", lambda f: f.a.pageable_h2d),
     _rows("h2d_small", "copies to the GPU under 64 KB", "small h2d"),
-    _share("h2d_time", "time of copies to the GPU", lambda f: f.time(f.h2d)),
+    _share("h2d_time", "time in copies to the GPU", lambda f: f.time(f.h2d)),
     _share(
-        "pageable_time", "time of copies from pageable memory", lambda f: f.time(f.a.pageable_h2d)
+        "pageable_time", "time in copies from pageable memory", lambda f: f.time(f.a.pageable_h2d)
     ),
     _share(
         "h2d_in_line",
@@ -242,17 +247,17 @@ MEASURES: Final[tuple[Spec, ...]] = (
     ),
     Spec("h2d_speed", "copies to the GPU", "GB/s", lambda f: f.h2d_speed()),
     _count("d2h", "copies to the host", lambda f: f.a.copies_of("d2h")),
-    _share("d2h_time", "time of copies to the host", lambda f: f.time(f.a.copies_of("d2h"))),
+    _share("d2h_time", "time in copies to the host", lambda f: f.time(f.a.copies_of("d2h"))),
     _share(
         "d2h_calls",
-        "host in calls that copy to the host",
+        "host inside calls that copy to the host",
         lambda f: f.calls_of(f.a.copies_of("d2h")),
     ),
     _rows("bounced", "copies to the GPU right after one to the host", "bounced"),
     _count("d2d", "copies on the GPU", lambda f: f.a.copies_of("d2d")),
     # Collectives.
     _count("collectives", "collectives", lambda f: f.a.comm_rows),
-    _share("comm", "time of collectives", lambda f: f.share(f.a.comm)),
+    _share("comm", "time in collectives", lambda f: f.share(f.a.comm)),
     Spec("collective_elements", "mean collective", "elements", lambda f: f.collective_elements()),
     _rows("small_collectives", "collectives under 1 MB", "small collective"),
     _rows(
@@ -264,4 +269,5 @@ MEASURES: Final[tuple[Spec, ...]] = (
     *(_work(key, label, of) for key, (label, of) in _WORK.items()),
 )
 
-KEYS: Final = tuple(spec.key for spec in MEASURES)
+# Of these the low values are the bad ones: what exceeds its baseline speaks for no pattern.
+LOW_IS_BAD: Final = frozenset(("busy", "h2d_speed", "kernel_us", "collective_elements"))

@@ -172,12 +172,12 @@ FEATURES: Final = (
         Log1p(Ratio(Count("bounced"), Count("device work"))),
         "device",
     ),
-    Feature("sync_share", "share", "the host is in synchronising calls", time_share("sync")),
+    Feature("sync_share", "share", "the host is in synchronizing calls", time_share("sync")),
     *(
         Feature(
             f"sync_{cause}",
             "share",
-            f"the host is in synchronising calls of cause {cause}",
+            f"the host is in synchronizing calls of cause {cause}",
             time_share(f"sync:{cause}"),
         )
         for cause in SYNC_CAUSES
@@ -185,7 +185,7 @@ FEATURES: Final = (
     Feature(
         "sync_rate",
         "log2",
-        "synchronising calls for each launch",
+        "synchronizing calls for each launch",
         Log1p(Ratio(Count("sync"), Count("launch"))),
         "device",
     ),

@@ -151,7 +151,7 @@ def log2_us(activity: Activity, rows: Int64) -> Values:
 
 
 def delay(activity: Activity, rows: Int64) -> Values:
-    """From the start of the launch to the start of the work, ns."""
+    """Time from the start of the launch to the start of the work, ns."""
     trace = activity.trace
     values: Values = np.maximum(trace.start[rows] - trace.start[trace.launch[rows]], 0).astype(
         np.float64
@@ -193,7 +193,7 @@ SCALES: Final[dict[str, Callable[[Activity], float]]] = {"launch cost": launch_c
 
 IDLE_MEANING: Final = {
     "loader": "the host waits for, or makes, a batch",
-    "sync": "the host is in a synchronising call",
+    "sync": "the host is in a synchronizing call",
     "alloc": "the driver allocates or frees",
     "compile": "torch.compile works",
     "comm": "a CPU collective runs",

@@ -14,10 +14,10 @@ from typing import Final
 import numpy as np
 
 from detector.candidates import Candidate
-from detector.evidence import Evidence
+from detector.findings.cases import Case
 from detector.flagger import Scores
 from detector.intervals import Intervals
-from detector.judge import Verdict, feedback
+from detector.judge import feedback
 from detector.patterns import BY_ID
 from detector.region import Region
 from detector.report import Candidate as Considered
@@ -44,22 +44,6 @@ class Settings:
 
 
 USUAL: Final = Settings()
-
-
-@dataclass(frozen=True)
-class Case:
-    """A place with its evidence and the judge's verdict."""
-
-    region: Region
-    evidence: Evidence
-    verdict: Verdict
-    judge: str = ""
-
-    def probability(self, pattern: str) -> float:
-        """How likely a pattern is here, as the judge sees it."""
-        if (named := self.verdict.of(pattern)) is not None:
-            return named.confidence
-        return dict(self.verdict.candidates).get(pattern, 0.0)
 
 
 # -- places ----------------------------------------------------------------------------------------
@@ -181,6 +165,7 @@ def _finding(
         kind=pattern.kind,
         estimated_savings_us=candidate.best_ns / NS_PER_US,
         savings_range_us=(low / NS_PER_US, high / NS_PER_US),
+        savings_alone_us=candidate.first_ns / NS_PER_US,
         by_step_us=tuple(ns / NS_PER_US for ns in candidate.by_step_ns),
         share=candidate.share,
         assumes=pattern.assumes,

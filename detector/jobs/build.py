@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -17,6 +18,7 @@ from detector.ledger import CAUSES, CODE
 from detector.report.job import Job, JobCause, JobCollective, JobRank, JobStraggler
 from detector.trace import NS_PER_US, Int64
 
+MOST_MISSING: Final = 1 << 14  # ranks that are named as missing
 LISTED: Final = 200  # collectives, in the report
 DOUBTFUL: Final = 0.8  # of collectives that agree; below nobody is called a straggler
 
@@ -62,8 +64,8 @@ def build(ranks: Sequence[RankTrace], notes: Sequence[str] = ()) -> Job:
 
 def _doubt(matched: Matched) -> str:
     return (
-        f"only {matched.confidence:.0%} of the collectives agree over the ranks: who waits for whom"
-        " is not known"
+        f"only {100 * matched.confidence:.0f} % of the collectives agree over the ranks: who waits "
+        "for whom is not known"
     )
 
 
@@ -79,8 +81,10 @@ def _edges(ranks: Sequence[RankTrace], matched: Matched) -> Int64:
         for rank, offset in zip(ranks, matched.offset.tolist(), strict=True)
         if rank.steps
     ]
-    usual = [e for e in aligned if len(e) == len(aligned[0])]
-    if len(usual) == len(ranks):
+    # A trace that was cut has fewer steps than the others: these tell where the job's are.
+    count = Counter(map(len, aligned)).most_common(1)[0][0] if aligned else 0
+    usual = [e for e in aligned if len(e) == count]
+    if len(aligned) == len(ranks) and 2 * len(usual) > len(ranks):
         edges = np.array(usual)
         return np.unique(edges[0] + np.median(edges - edges[0], axis=0).astype(np.int64))
     starts = [r.analyzed[0] - o for r, o in zip(ranks, matched.offset.tolist(), strict=True)]
@@ -102,16 +106,16 @@ def _missing(ranks: Sequence[RankTrace]) -> tuple[tuple[int, ...], tuple[str, ..
     world = _world(ranks)
     present = {r.rank for r in ranks if r.rank is not None}
     groups = {rank for r in ranks for members in r.groups.values() for rank in members}
-    everybody = set(range(min(world, 1 << 20))) if world else groups
+    everybody = set(range(min(world, MOST_MISSING))) if world else groups
     lost = tuple(sorted(everybody - present))
     if not lost:
         return (), ()
     from detector.logs.sequences import ranks_text
 
-    text = (
-        f"no trace of rank {ranks_text(lost)}, of {len(everybody)}: when they arrive is not known"
-    )
-    return lost, (text,)
+    who = f"rank {ranks_text(lost)}, of {len(everybody)}"
+    if world and world > MOST_MISSING:
+        who = f"{world - len(present):,} of {world:,} ranks"
+    return lost, (f"no trace of {who}: when they arrive is not known",)
 
 
 def _step(rank: RankTrace) -> float:

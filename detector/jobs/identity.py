@@ -90,6 +90,42 @@ def _counts(rank: RankTrace) -> Counter[tuple[str, str, str]]:
     return Counter(kinds[k] for k in rank.collectives.kind.tolist())
 
 
+def alone(jobs_: Sequence[Together], ranks: Sequence[RankTrace]) -> list[str]:
+    """A line for each trace that says it is one of several ranks, as others here do, and is of no
+    job with them: why."""
+    taken = {m for job in jobs_ for m in (*job.members, *(left for left, _ in job.left_out))}
+    lines = []
+    for i, mine in enumerate(ranks):
+        if i in taken or mine.rank is None or not mine.world_size:
+            continue
+        others = [
+            r
+            for j, r in enumerate(ranks)
+            if j != i and r.world_size == mine.world_size and _same_groups(mine, r)
+        ]
+        if others:
+            of = f"rank {mine.rank} of {mine.world_size}"
+            lines.append(f"{mine.path}: {of}, reported alone: {_why_alone(mine, others)}")
+    return lines
+
+
+def _why_alone(mine: RankTrace, others: Sequence[RankTrace]) -> str:
+    if not len(mine.collectives):
+        return "it has no collectives"
+    apart = min(max(r.start - mine.end, mine.start - r.end) for r in others)
+    if apart > 0:
+        return f"by its clock it ran {_long(apart / 1e9)} apart from the other ranks"
+    return "its collectives are not those of the other ranks"
+
+
+def _long(seconds: float) -> str:
+    """A time between runs: ``3.0 h``."""
+    for least, unit in ((3600, "h"), (60, "min")):
+        if seconds >= least:
+            return f"{seconds / least:,.1f} {unit}"
+    return f"{seconds:,.1f} s"
+
+
 def mixed(jobs_: Sequence[Together], ranks: Sequence[RankTrace]) -> str:
     """The line that says that a folder holds traces of several jobs; empty where it does not."""
     if len(jobs_) < 2:

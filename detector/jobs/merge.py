@@ -18,6 +18,7 @@ STRAGGLER: Final = next(p.id for p in PATTERNS if p.signal == "straggler")
 EXPOSED: Final = next(p.id for p in PATTERNS if p.signal == "exposed-collective")
 _SURE: Final = 0.9  # how likely a straggler is that the ranks' own clocks show
 
+_SHARES: Final = ("data", "compute")  # where an even share of the data helps
 ADVICE: Final = {
     "data": "Its batches come late: give that rank's loader more workers, or its share of the data"
     " the same size and storage as the others'.",
@@ -25,9 +26,10 @@ ADVICE: Final = {
     " runs on its cores.",
     "compute": "It computes longer: give it the same share of the work, or look at that device's"
     " clock and neighbours.",
-    "sync": "It waits for its own device: remove the synchronisation that the other ranks do not"
+    "sync": "It waits for its own device: remove the synchronization that the other ranks do not"
     " make.",
     "copy": "Its copies take longer: pin its memory, or look at that device's link.",
+    "before": "Record more steps: it is late when its recording begins, so the reason lies before.",
     "unknown": "Record stacks on that rank: what it does meanwhile is not in its trace.",
 }
 
@@ -38,7 +40,7 @@ def joined(job: Job, reports: Mapping[int, Report]) -> Report:
     findings = _merged(job, reports, lambda report: report.findings)
     straggler = [_straggler(job, s, base) for s in job.stragglers]
     found = [f for f in (*straggler, *findings) if f is not None]
-    found.sort(key=lambda f: (-f.estimated_savings_us, f.start_us, f.pattern))
+    found.sort(key=lambda f: (-f.share, f.start_us, f.pattern))
     known = {f.pattern for f in found}
     leads = [f for f in _merged(job, reports, lambda r: r.leads) if f.pattern not in known]
     # Of the reference rank's own time. Its lateness is made of what its other findings say.
@@ -154,9 +156,13 @@ def _straggler(job: Job, straggler: JobStraggler, base: Report) -> Finding | Non
         occurrences=len(mine),
         evidence={"occurrences": spans},
         explanation=explain(job, straggler),
-        fix=Fix(ADVICE[straggler.kind], row.advice[0].code),
+        fix=Fix(ADVICE[straggler.kind], row.advice[0].code if straggler.kind in _SHARES else ""),
         ranks=(straggler.rank,),
     )
+
+
+def _how(how: str) -> str:
+    return "in the one step that the traces hold" if how == "one step" else how
 
 
 def explain(job: Job, straggler: JobStraggler) -> str:
@@ -165,9 +171,9 @@ def explain(job: Job, straggler: JobStraggler) -> str:
     text = (
         f"{'The other rank waits' if others == 1 else f'The other {others} ranks wait'}"
         f" {straggler.waited_us / 1e3:,.1f} ms for rank {straggler.rank}"
-        f" ({straggler.share:.0%} of all waiting, {straggler.how})."
+        f" ({100 * straggler.share:.0f} % of all waiting, {_how(straggler.how)})."
     )
     if straggler.causes:
         listed = ", ".join(f"{c.us / 1e3:,.1f} ms {c.label}" for c in straggler.causes[:3])
-        text += f" Meanwhile it spends more than they do on: {listed}."
+        text += f" Beyond what they take, it takes: {listed}."
     return f"{text} {straggler.detail}.".replace(" .", "") if straggler.detail else text

@@ -5,7 +5,9 @@ The trace itself is let go: a rank of 50 MB leaves about a megabyte.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 
@@ -14,8 +16,11 @@ from detector.activity import Activity
 from detector.ledger import CODE
 from detector.logs.collectives import kernel_of, op_of
 from detector.signals import Signals, signals_of
+from detector.signals.event_sets import first_type, is_shape, parsed
 from detector.trace import Int8, Int32, Int64, Trace
 from detector.window import AnalyzedTime, analyzed_time
+
+MOST_ELEMENTS: Final = 1 << 50  # of a message; shapes that say more are made up
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,8 +32,8 @@ class Collectives:
     called: Int64  # when the host called for it; its start where that is not known
     kind: Int32  # index into the rank's kinds
     lane: Int32  # index into the rank's lanes
-    elements: Int64  # into it; -1 untold
-    sequence: Int64  # "Seq"; -1 untold
+    elements: Int64  # into it; -1 where unknown
+    sequence: Int64  # "Seq"; -1 where unknown
 
     def __len__(self) -> int:
         return len(self.start)
@@ -57,7 +62,17 @@ class Lane:
 
 
 @dataclass(frozen=True, eq=False)
-class RankTrace:
+class Calls:
+    """A trace's collectives with what they are."""
+
+    kinds: tuple[Kind, ...]
+    lanes: tuple[Lane, ...]
+    collectives: Collectives
+    purposes: dict[str, str]  # of groups, by name
+
+
+@dataclass(frozen=True, eq=False)
+class RankTrace(Calls):
     """What is kept of one rank."""
 
     path: str
@@ -67,16 +82,12 @@ class RankTrace:
     """By the trace itself; otherwise its file's name says so."""
     world_size: int | None
     groups: dict[str, tuple[int, ...]]
-    purposes: dict[str, str]  # of groups, by name
     start: int  # of the whole trace, ns, absolute
     end: int
     base_ns: int
     analyzed: tuple[int, int]  # analyzed time, absolute
     steps: tuple[tuple[int, int], ...]  # of the analyzed time, absolute
     is_device: bool
-    kinds: tuple[Kind, ...]
-    lanes: tuple[Lane, ...]
-    collectives: Collectives
     piece_start: Int64  # the ledger's, absolute
     piece_end: Int64
     piece_cause: Int8
@@ -97,32 +108,35 @@ def reduced_from(signals: Signals, analyzed: AnalyzedTime) -> RankTrace:
     end = int(trace.end.max()) if len(trace) else 0
     pieces = _pieces(ledger.build(signals, start, end), base)
     work = activity.compute_rows
-    info = trace.metadata.get("distributedInfo")
-    info = info if isinstance(info, dict) else {}
-    kinds, lanes, collectives = _collectives(trace, activity)
+    info, calls = _info(trace), calls_of(trace, activity)
     return RankTrace(
+        kinds=calls.kinds,
+        lanes=calls.lanes,
+        collectives=calls.collectives,
+        purposes=calls.purposes,
         path=trace.source.path,
         sha256=trace.source.sha256,
         rank=trace.rank,
-        rank_is_told=isinstance(info.get("rank"), int),
+        rank_is_told=trace.rank is not None and info.get("rank") == trace.rank,
         world_size=info["world_size"] if isinstance(info.get("world_size"), int) else None,
         groups=_groups(info),
-        purposes=_purposes(info),
         start=start + base,
         end=end + base,
         base_ns=base,
         analyzed=(analyzed.start + base, analyzed.end + base),
         steps=tuple((s.start + base, s.end + base) for s in analyzed.steps),
         is_device=activity.has_device,
-        kinds=kinds,
-        lanes=lanes,
-        collectives=collectives,
         piece_start=pieces[0],
         piece_end=pieces[1],
         piece_cause=pieces[2],
         work_start=trace.start[work] + base,
         work_shape=_shapes(trace, work),
     )
+
+
+def _info(trace: Trace) -> dict[str, Any]:
+    info = trace.metadata.get("distributedInfo")
+    return info if isinstance(info, dict) else {}
 
 
 def _groups(info: dict[str, object]) -> dict[str, tuple[int, ...]]:
@@ -152,9 +166,8 @@ def _pieces(times: ledger.Ledger, base: int) -> tuple[Int64, Int64, Int8]:
     return p.start[first] + base, p.end[last] + base, p.cause[first]
 
 
-def _collectives(
-    trace: Trace, activity: Activity
-) -> tuple[tuple[Kind, ...], tuple[Lane, ...], Collectives]:
+def calls_of(trace: Trace, activity: Activity) -> Calls:
+    """The collectives of this trace."""
     rows = activity.comm_rows
     keys = np.stack(
         [
@@ -166,6 +179,7 @@ def _collectives(
                 trace.group_size,
                 trace.group_ranks,
                 trace.element_type,
+                trace.types,
             )
         ],
         axis=1,
@@ -187,14 +201,37 @@ def _collectives(
         end=trace.end[rows] + trace.base_ns,
         kind=which.reshape(-1).astype(np.int32),
         lane=np.array(of, np.int32),
-        elements=trace.msg_elems[rows],
+        elements=_elements(trace, rows),
         sequence=trace.comm_sequence[rows],
     )
-    return kinds, tuple(lanes), collectives
+    return Calls(kinds, tuple(lanes), collectives, _purposes(_info(trace)))
+
+
+def _elements(trace: Trace, rows: Int64) -> Int64:
+    """Into each collective; where only shapes were recorded, as a CPU backend's are, by these."""
+    recorded, names = trace.msg_elems[rows], trace.names
+    found = recorded.copy()
+    shaped = np.flatnonzero((recorded < 0) & (trace.dims[rows] >= 0) & (trace.types[rows] >= 0))
+    texts = np.stack([trace.dims[rows[shaped]], trace.types[rows[shaped]]], axis=1)
+    distinct, which = np.unique(texts, axis=0, return_inverse=True)
+    counts = [elements_of(names[dims], names[types]) for dims, types in distinct.tolist()]
+    found[shaped] = np.array(counts, np.int64)[which.reshape(-1)]
+    return found
+
+
+def elements_of(dims: str, types: str) -> int:
+    """Elements of all tensors in "Input Dims" and "Input type"; -1 where one is not known."""
+    shapes, kinds = parsed(dims), parsed(types)
+    if not shapes or len(shapes) != len(kinds) or not all(kinds):
+        return -1
+    if not all(shape == [] or is_shape(shape) for shape in shapes):  # [] is a number's
+        return -1
+    count = sum(math.prod(shape) for shape in shapes if isinstance(shape, list))
+    return count if 0 <= count < MOST_ELEMENTS else -1
 
 
 def _kind(trace: Trace, key: list[int]) -> Kind:
-    name, collective, group, size, ranks, dtype = key
+    name, collective, group, size, ranks, dtype, types = key
 
     def text(number: int) -> str:
         return trace.names[number] if number >= 0 else ""
@@ -202,7 +239,7 @@ def _kind(trace: Trace, key: list[int]) -> Kind:
     kernel = kernel_of(text(name))
     return Kind(
         op=op_of(text(collective)) or kernel.op or op_of(text(name)) or "unknown",
-        dtype=text(dtype) or kernel.dtype,
+        dtype=text(dtype) or kernel.dtype or first_type(text(types)),
         algorithm=kernel.algorithm,
         protocol=kernel.protocol,
         group=text(group),

@@ -40,7 +40,10 @@ KINDS: Final = {
     "device-stall": "unknown",
     "unlinked": "unknown",
     "unrecorded-wait": "unknown",
+    "before": "before",
 }
+# Not of the ledger: a rank whose recording begins later than the others' was late already.
+BEFORE: Final = ("before", "before its recording begins")
 # Waiting in another collective is no reason to be late, but the same thing once more.
 _NO_REASON: Final = ("communication", "rank-wait")
 
@@ -58,6 +61,7 @@ class Lateness:
     blur_ns: float
     """How far apart the ranks leave a collective: what is shorter is no lateness."""
     began: Int64  # (collectives, ranks): when the rank left its last collective; NEVER before it
+    first: Bool  # (collectives, ranks): whether it is the rank's first
 
 
 def lateness(matched: Matched, ranks: Sequence[RankTrace], edges: Int64) -> Lateness:
@@ -81,6 +85,7 @@ def lateness(matched: Matched, ranks: Sequence[RankTrace], edges: Int64) -> Late
         float(np.median(np.diff(edges))),
         spread(matched, 0.5),
         began,
+        matched.present & (np.cumsum(matched.present, axis=0) == 1),
     )
 
 
@@ -146,7 +151,7 @@ def judge(late: Lateness, ranks: Sequence[RankTrace]) -> tuple[How, Late | None,
 
 
 def _clear(of_rank: Floats) -> bool:
-    """Of a single step, which has nothing to compare with."""
+    """Whether a rank stands out in a single step, which has nothing to compare with."""
     most, next_ = np.sort(of_rank)[::-1][:2]
     return bool(most >= MOSTLY * of_rank.sum() and most >= CLEARLY * next_)
 
@@ -233,10 +238,10 @@ def describe(
         excess += _excess(matched, ranks, late, k, column)
     for cause in _NO_REASON:
         excess[_code(cause)] = 0
-    order = [i for i in np.argsort(-excess).tolist() if excess[i] > 0]
-    causes_ = tuple(
-        JobCause(CAUSES[i].id, CAUSES[i].label, float(excess[i]) / NS_PER_US) for i in order
-    )
+    names = [*((c.id, c.label) for c in CAUSES), BEFORE]
+    ns = [*excess.tolist(), sum(_before(matched, ranks, late, k, column) for k in chosen.tolist())]
+    order = [i for i in np.argsort(-np.array(ns), kind="stable").tolist() if ns[i] > 0]
+    causes_ = tuple(JobCause(names[i][0], names[i][1], ns[i] / NS_PER_US) for i in order)
     total = float(late.caused[late.step >= 0].sum())
     waited = float(late.caused[chosen].sum())
     kind = _kind(causes_)
@@ -284,8 +289,28 @@ def _excess(
 
 
 def _spent(matched: Matched, rank: RankTrace, late: Lateness, k: int, r: int) -> Int64:
+    return causes(rank, *_span(matched, rank, late, k, r))
+
+
+def _span(matched: Matched, rank: RankTrace, late: Lateness, k: int, r: int) -> tuple[int, int]:
+    """What a rank did before a collective, on its own clock: since its last one, else since its
+    recording begins, as the other ranks' work before their first one counts in full."""
     offset = int(matched.offset[r])
-    return causes(rank, int(late.began[k, r]) + offset, int(matched.start[k, r]) + offset)
+    began = rank.start if late.first[k, r] else int(late.began[k, r]) + offset
+    return began, int(matched.start[k, r]) + offset
+
+
+def _before(
+    matched: Matched, ranks: Sequence[RankTrace], late: Lateness, k: int, column: int
+) -> float:
+    """How much later than the others' this rank's recording begins, where that is all that comes
+    before the collective, ns."""
+    if not late.first[k, column]:
+        return 0.0
+    there = np.flatnonzero(late.first[k]).tolist()
+    starts = {r: ranks[r].start - int(matched.offset[r]) for r in there}
+    others = [start for r, start in starts.items() if r != column]
+    return max(0.0, starts[column] - float(np.median(others))) if others else 0.0
 
 
 def _detail(
@@ -296,8 +321,7 @@ def _detail(
     shapes: list[list[int]] = [[] for _ in ranks]
     for k in chosen.tolist():
         for r in np.flatnonzero(matched.present[k]).tolist():
-            offset = int(matched.offset[r])
-            span = (int(late.began[k, r]) + offset, int(matched.start[k, r]) + offset)
+            span = _span(matched, ranks[r], late, k, r)
             a, b = np.searchsorted(ranks[r].work_start, span).tolist()
             counts[r] += b - a
             shapes[r] += ranks[r].work_shape[a:b].tolist()

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from detector.jobs.match import Matched
-from detector.jobs.rank import Kind, RankTrace
+from detector.jobs.rank import Calls, Kind
 from detector.jobs.volumes import bytes_of
 from detector.logs.collectives import bus_factor, total_factor
 from detector.report.job import JobTraffic
@@ -24,7 +24,7 @@ _DIMENSIONS: Final = (
 )
 
 
-def traffic(ranks: Sequence[RankTrace], matched: Matched | None = None) -> tuple[JobTraffic, ...]:
+def traffic(ranks: Sequence[Calls], matched: Matched | None = None) -> tuple[JobTraffic, ...]:
     """Rows by kind and size, most bytes first. Transfer is the matched one where there is one."""
     alike: dict[tuple[Kind, int], list[Int64]] = defaultdict(list)
     for r, rank in enumerate(ranks):
@@ -44,6 +44,11 @@ def traffic(ranks: Sequence[RankTrace], matched: Matched | None = None) -> tuple
     return tuple(sorted(rows, key=lambda t: (-max(t.bytes, 0) * t.calls, -t.calls, t.op)))
 
 
+def dimension(purpose: str) -> str:
+    """The way of parallelism that a group's description tells of; "" where it tells of none."""
+    return next((name for name, word in _DIMENSIONS if word.search(purpose)), "")
+
+
 def _row(kind: Kind, elements: int, took: Int64, purpose: str) -> JobTraffic:
     size = bytes_of(elements, kind.dtype)
     whole = max(size, 0) * total_factor(kind.op, kind.group_size)
@@ -56,7 +61,7 @@ def _row(kind: Kind, elements: int, took: Int64, purpose: str) -> JobTraffic:
         op=kind.op,
         dtype=kind.dtype,
         group=kind.group,
-        dimension=next((d for d, word in _DIMENSIONS if word.search(purpose)), ""),
+        dimension=dimension(purpose),
         group_size=kind.group_size,
         algorithm=kind.algorithm,
         protocol=kind.protocol,

@@ -32,32 +32,24 @@ class Named:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a judge says of one region: the likeliest pattern, and ``others`` beside it.
+    """What a judge says of one region.
 
-    The first five fields and ``place`` are those of ``Named``. ``candidates`` are (id or "none",
-    probability), likeliest first; several patterns may hold at once, so they need not add up to
-    one. ``fallback``: why this is the embedded judge's verdict in place of the chosen judge's.
-    ``unconfirmed``: patterns that the embedded judge names here and the chosen judge does not.
+    ``named``: the patterns, the likeliest first; at least one, which may be "none" or "unclear".
+    ``candidates`` are (id or "none", probability), likeliest first; several patterns may hold at
+    once, so they need not add up to one. ``fallback``: why this is the embedded judge's verdict in
+    place of the chosen judge's. ``unconfirmed``: patterns that the embedded judge names here and
+    the chosen judge does not.
     """
 
-    pattern: str
-    confidence: float
-    explanation: str
-    fix: str
-    claims: tuple[tuple[str, float], ...] = ()
+    named: tuple[Named, ...]
     candidates: tuple[tuple[str, float], ...] = ()
-    others: tuple[Named, ...] = ()
-    place: str = ""
     fallback: str = ""
     unconfirmed: tuple[str, ...] = ()
 
     @property
-    def named(self) -> tuple[Named, ...]:
-        """All patterns that it names, the likeliest first."""
-        first = Named(
-            self.pattern, self.confidence, self.explanation, self.fix, self.claims, self.place
-        )
-        return (first, *self.others)
+    def first(self) -> Named:
+        """The likeliest of the named patterns."""
+        return self.named[0]
 
     def of(self, pattern: str) -> Named | None:
         """What it says of one pattern; None where it does not name it."""

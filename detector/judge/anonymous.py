@@ -76,14 +76,7 @@ class Codes:
 
     def restored(self, verdict: Verdict) -> Verdict:
         """A verdict about codes as one about names."""
-        first, *others = (self._restored(one) for one in verdict.named)
-        return replace(
-            verdict,
-            explanation=first.explanation,
-            fix=first.fix,
-            place=first.place,
-            others=tuple(others),
-        )
+        return replace(verdict, named=tuple(map(self._restored, verdict.named)))
 
     def _restored(self, one: Named) -> Named:
         return replace(

@@ -68,6 +68,7 @@ _SAME: Final = {
     "synchronises": "sync",
     "synchronising": "sync",
     "synchronizes": "sync",
+    "synchronizing": "sync",
     "synchronization": "sync",
     "synchronizations": "sync",
     "syncs": "sync",

@@ -6,18 +6,20 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from detector.evidence import Evidence, EvidenceRow
+from detector.evidence.measures import LOW_IS_BAD
 from detector.evidence.sheet import Item, Unit
 from detector.evidence.text import number
-from detector.judge import Verdict
+from detector.judge import Named, Verdict
 from detector.patterns import BY_ID
 from detector.taxonomy import NONE, UNCLEAR
 from detector.vocabulary import TORCH_ANNOTATION
 
 MOST_FACTS: Final = 4
-LEAST_SHARE: Final = 0.001  # of a region's time: a name with less tells nothing
-# What a number must exceed to explain anything: half a per cent, more than one event.
-_LEAST: Final[dict[Unit, float]] = {"share": 0.005, "count": 1}
+LEAST_SHARE: Final = 0.01  # of a region's time: a name with less tells nothing
+# What a number must exceed to explain anything: two per cent, more than one event.
+_LEAST: Final[dict[Unit, float]] = {"share": 0.02, "count": 1}
 _SAME: Final = 0.8  # of the larger of two numbers: a baseline that near tells nothing
+_UNITS: Final = ((1e6, "s"), (1e3, "ms"), (1.0, "µs"))
 LEAST_RANGE: Final = 0.2  # of a region's time: an annotated range with less leads nowhere
 
 
@@ -31,31 +33,35 @@ def verdict(
     """A verdict in the pattern's words; ``remark`` ends the explanation."""
     facts = cited(evidence, pattern)
     explanation = " ".join(part for part in (explain(evidence, pattern), remark) if part)
-    return Verdict(
-        pattern,
-        confidence,
-        explanation,
-        advise(evidence, pattern),
-        tuple((row.label, row.value) for row in facts),
-        candidates,
-    )
+    claims = tuple((row.label, row.value) for row in facts)
+    named = Named(pattern, confidence, explanation, advise(evidence, pattern), claims)
+    return Verdict((named,), candidates)
 
 
 def unclear(evidence: Evidence, because: str) -> Verdict:
     """No valid answer: the flagger's candidates stand, unnamed."""
     remark = f"No judge could name this region: {because}."
-    return Verdict(UNCLEAR, 0.0, remark, "", (), evidence.region.candidates)
+    return Verdict((Named(UNCLEAR, 0.0, remark, ""),), evidence.region.candidates)
 
 
 def cited(evidence: Evidence, pattern: str) -> tuple[EvidenceRow, ...]:
     """The numbers that an explanation of this pattern rests on: those that tell something.
 
-    A single event, or a share that rounds to nothing, does so only where no other number does.
+    A single event, a share that rounds to nothing, or less than elsewhere in the trace, is told
+    only where no other number is.
     """
     keys = BY_ID[pattern].facts if pattern in BY_ID else ()
     present = [row for row in map(evidence.row, keys) if row.value > 0]
     telling = [row for row in present if row.value > _LEAST.get(row.unit, 0.0)]
-    return tuple(telling or present)[:MOST_FACTS]
+    remarkable = [row for row in telling if not _is_usual(row)]
+    return tuple(remarkable or telling or present)[:MOST_FACTS]
+
+
+def _is_usual(row: EvidenceRow) -> bool:
+    """Whether the rest of the trace has clearly more of it, so that it speaks against the place."""
+    if row.rest is None or _alike(row.value, row.rest):
+        return False
+    return (row.value < row.rest) != (row.key in LOW_IS_BAD)
 
 
 def explain(evidence: Evidence, pattern: str) -> str:
@@ -67,7 +73,8 @@ def explain(evidence: Evidence, pattern: str) -> str:
     row = BY_ID[pattern]
     facts = "; ".join(_facts(cited(evidence, pattern)))
     name = _name(evidence, pattern)
-    here = f"At the costliest place: {facts}." if facts else ""
+    length = _duration(evidence.place.dur_us)
+    here = f"The costliest place takes {length}; there, {facts}." if facts else ""
     return " ".join(part for part in (row.what, here, name) if part)
 
 
@@ -108,6 +115,13 @@ def _facts(rows: Sequence[EvidenceRow]) -> Iterator[str]:
             called = "baseline"
 
 
+def _duration(us: float) -> str:
+    """To three figures: 350 µs, 8.30 ms, 1.24 s."""
+    scale, unit = next((pair for pair in _UNITS if us >= pair[0]), _UNITS[-1])
+    value = us / scale
+    return f"{value:,.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f} {unit}"
+
+
 def _alike(value: float, rest: float) -> bool:
     low, high = sorted((value, rest))
     return low >= _SAME * high
@@ -118,7 +132,7 @@ def _shown(value: float, row: EvidenceRow) -> str:
 
 
 def _percent(share: float) -> str:
-    """As reports write it: 31 %, 3.8 %."""
+    """A share as reports write it: 31 %, 3.8 %."""
     return f"{100 * share:.0f} %" if share >= 0.0995 or not share else f"{100 * share:.1f} %"
 
 

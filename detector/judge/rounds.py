@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from detector.evidence import Evidence, words
@@ -84,37 +84,6 @@ class Outcome:
     struck: int = 0
 
 
-@dataclass
-class _Log:
-    """What one conversation has come to so far."""
-
-    evidence: Evidence
-    rounds: list[JudgeRound] = field(default_factory=list)
-    invalid: list[str] = field(default_factory=list)
-    views: list[str] = field(default_factory=list)
-
-    def note(self, outcome: str, since: float, got: Got | None = None) -> None:
-        """One more round."""
-        region = self.evidence.region
-        self.rounds.append(
-            JudgeRound(
-                region.start / NS_PER_US,
-                region.end / NS_PER_US,
-                len(self.rounds) + 1,
-                self.views[-1] if self.views else "",
-                outcome,
-                got is not None and got.cached,
-                got.reply.input_tokens if got else 0,
-                got.reply.output_tokens if got else 0,
-                round(time.monotonic() - since, 3),
-            )
-        )
-
-    def end(self, failure: Failure) -> Outcome:
-        """No answer."""
-        return Outcome(None, failure, tuple(self.rounds), tuple(self.invalid))
-
-
 def settle(
     evidence: Evidence,
     ask: Ask,
@@ -126,58 +95,121 @@ def settle(
 ) -> Outcome:
     """Ask until there is an answer that holds; a second bad answer ends it. Never raises for what
     a server or a model does. ``count``: tokens by the model's own tokenizer."""
-    ids = schema.allowed(evidence)
-    views = tuple(VIEWS) if look is not None and limits.views else ()
-    shape = schema.answer_schema(ids, views)
-    messages: list[Message] = [
-        {"role": "system", "content": schema.system_prompt(ids, views)},
-        {"role": "user", "content": schema.user_prompt(evidence, limits.evidence, count)},
-    ]
-    log, more = _Log(evidence), 1
-    while True:
-        if spending.over:
-            return log.end(Failure(BUDGET))
+    conversation = _Conversation(evidence, limits, look, count)
+    while not spending.over:
+        outcome = conversation.round(ask, keep, spending)
+        if outcome is not None:
+            return outcome
+    return conversation.end(Failure(BUDGET))
+
+
+class _Conversation:
+    """What was said about one region so far, and what the model may still ask to see."""
+
+    def __init__(
+        self,
+        evidence: Evidence,
+        limits: Limits,
+        look: Look | None,
+        count: Callable[[str], int] | None,
+    ) -> None:
+        self.evidence, self.look = evidence, look
+        self.views_left = limits.views if look is not None else 0
+        self.offered = tuple(VIEWS) if self.views_left else ()
+        ids = schema.allowed(evidence)
+        self.shape = schema.answer_schema(ids, self.offered)
+        self.messages: list[Message] = [
+            {"role": "system", "content": schema.system_prompt(ids, self.offered)},
+            {"role": "user", "content": schema.user_prompt(evidence, limits.evidence, count)},
+        ]
+        self.more = 1  # times the limit of an answer's length
+        self.seen = ""  # the view that was shown last
+        self.rounds: list[JudgeRound] = []
+        self.invalid: list[str] = []
+
+    def round(self, ask: Ask, keep: Callable[[Got], None], spending: Spending) -> Outcome | None:
+        """Ask once; None where there is more to ask."""
         since, got = time.monotonic(), None
         try:
-            got = ask(messages, shape, more)
-            spending.add(0 if got.cached else _tokens(messages, got))
-            answer = _checked(got, evidence)
+            got = ask(self.messages, self.shape, self.more)
+            spending.add(0 if got.cached else _tokens(self.messages, got))
+            answer = _checked(got, self.evidence)
         except CallError as error:
-            log.note(error.reason, since)
-            return log.end(Failure(error.reason, error.detail))
+            self._note(error.reason, since)
+            return self.end(Failure(error.reason, error.detail))
         except (InvalidAnswerError, NoTextError) as error:
-            reason = error.reason if isinstance(error, InvalidAnswerError) else str(error)
-            log.note(reason, since, got)
-            log.invalid.append(reason)
-            if len(log.invalid) > 1:
-                return log.end(Failure(reason))
-            more = _MORE if reason == "truncated" else 1
-            messages += _again(error, got)
-            continue
-        left = limits.views - len(log.views)
-        if answer.look and views and look is not None and left > 0 and answer.look not in log.views:
-            log.note(ASKED, since, got)
+            return self._complain(error, since, got)
+        if answer.look in self.offered:
+            self._note(ASKED, since, got)
             keep(got)
-            seen = look(answer.look)
-            evidence = _with_view(evidence, seen)
-            messages += _shown(answer.look, seen, got, log, views if left > 1 else ())
-            continue
+            self._show(answer.look, got)
+            return None
         if not answer.named:
-            log.note("only a view that it cannot have", since, got)
-            return log.end(Failure("only asked for more"))
-        log.note(ANSWERED, since, got)
+            self._note("only a view that it cannot have", since, got)
+            return self.end(Failure("only asked for more"))
+        self._note(ANSWERED, since, got)
         keep(got)
-        return _outcome(answer, evidence, log)
+        return self._outcome(answer)
 
+    def end(self, failure: Failure) -> Outcome:
+        """No answer."""
+        return Outcome(None, failure, tuple(self.rounds), tuple(self.invalid))
 
-def _shown(view: str, seen: str, got: Got, log: _Log, views: tuple[str, ...]) -> list[Message]:
-    """What the model asked for, and ``views`` less those that it has had."""
-    log.views.append(view)
-    still = tuple(v for v in views if v not in log.views)
-    return [
-        {"role": "assistant", "content": got.reply.text[:_ECHO]},
-        {"role": "user", "content": schema.view_prompt(view, seen, still)},
-    ]
+    def _note(self, outcome: str, since: float, got: Got | None = None) -> None:
+        """One more round."""
+        region = self.evidence.region
+        self.rounds.append(
+            JudgeRound(
+                region.start / NS_PER_US,
+                region.end / NS_PER_US,
+                len(self.rounds) + 1,
+                self.seen,
+                outcome,
+                got is not None and got.cached,
+                got.reply.input_tokens if got else 0,
+                got.reply.output_tokens if got else 0,
+                round(time.monotonic() - since, 3),
+            )
+        )
+
+    def _complain(self, error: Exception, since: float, got: Got | None) -> Outcome | None:
+        """Say what was wrong with an answer; the second time that ends it."""
+        reason = error.reason if isinstance(error, InvalidAnswerError) else str(error)
+        self._note(reason, since, got)
+        self.invalid.append(reason)
+        if len(self.invalid) > 1:
+            return self.end(Failure(reason))
+        self.more = _MORE if reason == "truncated" else 1
+        if got is not None and got.reply.text:
+            self.messages.append({"role": "assistant", "content": got.reply.text[:_ECHO]})
+        self.messages.append({"role": "user", "content": schema.complaint(str(error))})
+        return None
+
+    def _show(self, view: str, got: Got) -> None:
+        """Give the model the view that it asked for; what was shown may be cited."""
+        assert self.look is not None  # else none was offered
+        text = self.look(view)
+        context = self.evidence.context
+        context = replace(context, views=(*context.views, text))
+        self.evidence, self.seen = replace(self.evidence, context=context), view
+        self.views_left -= 1
+        still = tuple(v for v in self.offered if v != view)
+        self.offered = still if self.views_left else ()
+        self.messages += [
+            {"role": "assistant", "content": got.reply.text[:_ECHO]},
+            {"role": "user", "content": schema.view_prompt(view, text, self.offered)},
+        ]
+
+    def _outcome(self, answer: Answer) -> Outcome:
+        verdict, struck = ground(Verdict(answer.named), self.evidence)
+        is_clear = verdict.first.pattern != UNCLEAR
+        return Outcome(
+            verdict if is_clear else None,
+            None if is_clear else Failure(UNSURE),
+            tuple(self.rounds),
+            tuple(self.invalid),
+            struck + answer.struck,
+        )
 
 
 def _checked(got: Got, evidence: Evidence) -> Answer:
@@ -189,40 +221,8 @@ def _checked(got: Got, evidence: Evidence) -> Answer:
         raise
 
 
-def _outcome(answer: Answer, evidence: Evidence, log: _Log) -> Outcome:
-    first, *others = answer.named
-    verdict = Verdict(
-        first.pattern,
-        first.confidence,
-        first.explanation,
-        first.fix,
-        first.claims,
-        others=tuple(others),
-        place=first.place,
-    )
-    grounded, struck = ground(verdict, evidence)
-    struck += answer.struck
-    rounds, invalid = tuple(log.rounds), tuple(log.invalid)
-    if grounded.pattern == UNCLEAR:
-        return Outcome(None, Failure(UNSURE), rounds, invalid, struck)
-    return Outcome(grounded, None, rounds, invalid, struck)
-
-
-def _again(error: Exception, got: Got | None) -> list[Message]:
-    """The bad answer, where there is a text, and what was wrong with it."""
-    said = got.reply.text[:_ECHO] if got is not None else ""
-    complaint = [{"role": "user", "content": schema.complaint(str(error))}]
-    return [{"role": "assistant", "content": said}, *complaint] if said else complaint
-
-
-def _with_view(evidence: Evidence, text: str) -> Evidence:
-    """What was shown may be cited."""
-    context = evidence.context
-    return replace(evidence, context=replace(context, views=(*context.views, text)))
-
-
 def _tokens(messages: list[Message], got: Got) -> int:
-    """By the server's count, or by the rule of ``words.tokens`` where it does not count."""
+    """Tokens by the server's count, or by the rule of ``words.tokens`` where it does not count."""
     counted = got.reply.input_tokens + got.reply.output_tokens
     if counted:
         return counted
@@ -243,18 +243,15 @@ def combined(own: Verdict, outcome: Outcome) -> Verdict:
     chance = dict(own.candidates)
     for one in own.named:
         chance[one.pattern] = max(chance.get(one.pattern, 0.0), one.confidence)
-    named = [_surer(one, chance.get(one.pattern, 0.0)) for one in verdict.named]
+    named = tuple(_surer(one, chance.get(one.pattern, 0.0)) for one in verdict.named)
     chance.pop(UNCLEAR, None)
     chance |= {one.pattern: one.confidence for one in named}
-    first, *others = named
-    mine = {one.pattern for one in verdict.named if one.confidence >= EVEN}
+    confirmed = {one.pattern for one in verdict.named if one.confidence >= EVEN}
+    known = {*confirmed, NONE, UNCLEAR}
     return replace(
         verdict,
-        confidence=first.confidence,
-        unconfirmed=tuple(
-            one.pattern for one in own.named if one.pattern not in {*mine, NONE, UNCLEAR}
-        ),
-        others=tuple(others),
+        named=named,
+        unconfirmed=tuple(one.pattern for one in own.named if one.pattern not in known),
         candidates=tuple(sorted(chance.items(), key=lambda item: -item[1])),
     )
 

@@ -16,7 +16,7 @@ from detector.taxonomy import NONE, UNCLEAR
 EXPLANATION_CHARS: Final = 1_200
 FIX_CHARS: Final = 800
 MOST_CLAIMS: Final = 6
-MOST_PATTERNS: Final = 5
+MOST_PATTERNS: Final = 8
 _AROUND: Final = 60  # tokens of the fence and of what the flagger suspects
 
 _RULES: Final = f"""You diagnose performance problems in PyTorch profiler traces.

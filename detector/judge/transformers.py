@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from detector.errors import JudgeError
 from detector.evidence import Evidence, words
-from detector.judge import Answers, Judge, Verdict, account, doubt, feedback, schema
+from detector.judge import Answers, Judge, Verdict, doubt, feedback, schema, usage
 from detector.judge.client import Got
 from detector.judge.rounds import Failure, Limits, Message, Outcome, Spending, combined, settle
 from detector.judge.wire import Reply
@@ -72,10 +72,10 @@ class TransformersJudge:
         own = self._embedded().judge(evidence).verdicts
         outcomes = doubt.in_turn(evidence, lambda places: [self._outcome(one) for one in places])
         verdicts = tuple(map(combined, own, outcomes))
-        warnings = account.warnings(self.name, outcomes)
+        warnings = usage.warnings(self.name, outcomes)
         cut = f"{self.name} reads only {self._room} tokens: its prompts were cut"
-        told = (*warnings, cut) if self._cut else warnings
-        return Answers(verdicts, told, account.judging(self.name, evidence, outcomes))
+        warnings = (*warnings, cut) if self._cut else warnings
+        return Answers(verdicts, warnings, usage.judging(self.name, evidence, outcomes))
 
     def _embedded(self) -> Judge:
         """Whose patterns are never lost; see ``rounds.combined``."""

@@ -10,6 +10,7 @@ from typing import Any
 _LARGEST = 256 << 10  # a value beyond this is data, not metadata
 _BRACE = re.compile(rb"^[ \t]*\{", re.MULTILINE)
 _BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*"?(\d{1,19})')
+MOST_RANKS = 1 << 24  # a larger number is no rank
 _RANK = re.compile(r"(?:^|[^a-z])rank[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE)
 
 
@@ -44,7 +45,7 @@ def _object(text: bytes) -> dict[str, Any] | None:
 
 
 def small(values: dict[str, object]) -> dict[str, object]:
-    """Without the values too large to be metadata."""
+    """The fields without values too large to be metadata."""
     return {key: value for key, value in values.items() if _length(value) <= _LARGEST}
 
 
@@ -64,9 +65,10 @@ def base_ns(values: dict[str, object]) -> int:
 
 
 def rank(values: dict[str, object], path: str) -> int | None:
-    """From distributedInfo; else from the file's name."""
+    """The rank by distributedInfo; else by the file's name."""
     info = values.get("distributedInfo")
-    if isinstance(info, dict) and isinstance(info.get("rank"), int):
-        return int(info["rank"])
+    rank = info.get("rank") if isinstance(info, dict) else None
+    if type(rank) is int and 0 <= rank < MOST_RANKS:
+        return rank
     found = _RANK.search(PurePath(path).name)
     return int(found[1]) if found else None

@@ -83,6 +83,8 @@ class _Reading:
             return "the file is empty" if not self.stream.stored else "damaged gz, nothing readable"
         if not head:
             return "nothing but white space"
+        if head[:9].lower().startswith((b"<!doctype", b"<html")):
+            return "an HTML page, not a trace"
         return "JSON without traceEvents" if head.startswith(b"{") else "not JSON"
 
     def _columns(self) -> tuple[Columns, tuple[str, ...], tuple[Track, ...]]:

@@ -2,12 +2,13 @@
 
 A report holds where and what, not the numbers that the confidence reads: these are taken from the
 trace anew, so they fit the code of the day. What a model doubts may still be right: such a row
-weighs little (``weights.doubted``), calibrates nothing and is never measured on.
+weighs little (``weights.doubted``), calibrates nothing and is never measured on. Of a trace that
+the benchmark labels nothing is taken: its label knows better.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -23,10 +24,14 @@ from detector.lab.scoring import Prediction
 ORIGIN: Final = "doubted"
 
 
-def with_doubted(rows: Candidates, reports: Iterable[str]) -> Candidates:
-    """``rows``, and the candidates that these report.json files list as doubted. Raises
-    DetectorError for what is no report, or whose trace is gone or another by now."""
-    found = [one for name in reports for one in _of_report(Path(name))]
+def with_doubted(
+    rows: Candidates, reports: Iterable[str], labelled: Collection[str] = ()
+) -> Candidates:
+    """``rows``, and the candidates that these report.json files list as doubted, each once.
+    ``labelled``: sha256 of traces to leave out. Raises DetectorError for what is no report, or
+    whose trace is gone or another by now."""
+    every = (one for name in reports for one in _of_report(Path(name), labelled))
+    found = list({(place.trace, place.pattern): (n, place, s) for n, place, s in every}.values())
     if not found:
         return rows
     numbers, predictions, shares = zip(*found, strict=True)
@@ -43,14 +48,18 @@ def with_doubted(rows: Candidates, reports: Iterable[str]) -> Candidates:
     )
 
 
-def _of_report(file: Path) -> Iterator[tuple[list[float], Prediction, float]]:
+def _of_report(
+    file: Path, labelled: Collection[str]
+) -> Iterator[tuple[list[float], Prediction, float]]:
     """Numbers, finding and share of each doubted candidate."""
     try:
         made = report.from_json(file.read_bytes())
     except OSError as error:
         raise DetectorError(f"{file}: {error.strerror}") from error
+    except DetectorError as error:
+        raise DetectorError(f"{file}: {error}") from error
     names = {one.pattern for one in made.judging.doubted}
-    if not names:
+    if not names or made.source.sha256 in labelled:
         return
     analysis = _analysis(file, made)
     for one, row in zip(analysis.candidates.found, candidate.matrix(analysis), strict=True):
@@ -60,7 +69,10 @@ def _of_report(file: Path) -> Iterator[tuple[list[float], Prediction, float]]:
 
 
 def _analysis(file: Path, made: report.Report) -> Analysis:
-    trace = kineto.read(made.source.path)
+    try:
+        trace = kineto.read(made.source.path)
+    except (DetectorError, OSError) as error:
+        raise DetectorError(f"{file}: its trace cannot be read: {error}") from error
     if trace.source.sha256 != made.source.sha256:
         raise DetectorError(f"{file}: {made.source.path} is another trace by now")
     return analyze(trace)

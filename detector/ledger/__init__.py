@@ -97,10 +97,11 @@ class Ledger:
         )
 
     def _labels(self, rows: Int64) -> Int64:
-        """By row, the index of the name that stands for it."""
+        """For each row the index of the name that stands for it."""
         s, trace = self.signals, self.signals.trace
         on_device = np.isin(trace.cat[rows], _DEVICE)
-        frame = climb(trace, np.where(on_device, trace.launch[rows], rows), s.frame_owner, OWN)
+        hosts = np.where(on_device, trace.launch[rows], rows)
+        frame = climb(trace, hosts, s.readable_frame, OWN)
         return trace.name[np.where(frame >= 0, frame, rows)].astype(np.int64)
 
 

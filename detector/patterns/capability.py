@@ -11,7 +11,8 @@ import numpy as np
 
 from detector.activity import Activity
 from detector.signals import Signals
-from detector.trace import Int64
+from detector.trace import Cat, Int64
+from detector.vocabulary import FROM_VOLTA
 
 # Bytes a second of pinned memory, by the generation of the bus: PCIe 3, 4 and 5.
 _PINNED: Final = {"cuda": ((9, 50e9), (8, 24e9), (0, 12e9)), "rocm": ((9, 24e9), (0, 12e9))}
@@ -43,10 +44,19 @@ def generation(s: Signals) -> float:
 
 
 def matrix_ratio(s: Signals) -> float:
-    """How many times as fast products may be on tensor (matrix) cores; 1 where there are none."""
+    """How many times as fast products may be on tensor (matrix) cores; 1 where there are none.
+
+    Where the trace does not name the device, its kernels do: what was built for a generation runs
+    on no older one.
+    """
     if s.trace.vendor == "rocm":
         return ROCM_RATIO
-    return MATRIX_RATIO if generation(s) >= 7 else 1.0
+    known = generation(s)
+    if known:
+        return MATRIX_RATIO if known >= 7 else 1.0
+    return (
+        MATRIX_RATIO if len(s.activity.named(s.activity.kernels, FROM_VOLTA, Cat.KERNEL)) else 1.0
+    )
 
 
 def pinned_copy_ns(s: Signals, copies: Int64) -> Int64:

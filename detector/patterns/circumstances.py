@@ -26,6 +26,7 @@ Parallelism = Literal["ddp", "fsdp", "tensor"]
 _OPTIMIZER: Final = re.compile(r"^Optimizer\.step#([A-Za-z_]\w{0,39})\.step$")
 _VERSION_KEYS: Final = ("torch_version", "pytorch_version", "PyTorch version", "torch.__version__")
 _PINNED: Final = re.compile(r"(?<![\w-])torch==(\d{1,3})\.(\d{1,3})")
+_MANY_TENSORS: Final = 50  # tensors made in a trace
 _VERSION: Final = re.compile(r"^(\d{1,3})\.(\d{1,3})")
 
 
@@ -54,6 +55,7 @@ class Circumstances:
     attention_math: bool = False
     dropout: bool = False
     empties_cache: bool = False
+    caches_nothing: bool = False
     exchanges: bool = False
     torch: tuple[int, int] | None = None
 
@@ -78,6 +80,7 @@ def circumstances_of(s: Signals) -> Circumstances:
         attention_math=bool(len(a.ops("math_attention"))),
         dropout=bool(len(s["needless-dropout"])),
         empties_cache=bool(len(a.host("empty_cache"))),
+        caches_nothing=_caches_nothing(a),
         exchanges=_exchanges(s),
         torch=_torch(s.trace.metadata),
     )
@@ -132,6 +135,13 @@ def _fp32_in(s: Signals) -> Literal["convolutions", "products"] | None:
     inside = np.isin(rows, s.activity.kernels_of("conv"))
     spent = s.trace.dur[rows]
     return "convolutions" if 2 * spent[inside].sum() > spent.sum() else "products"
+
+
+def _caches_nothing(a: Activity) -> bool:
+    """Whether the driver frees most tensors itself: a caching allocator hardly ever lets it."""
+    made = a.named(a.aten, vocabulary.EMPTY, Cat.CPU_OP)
+    freed = a.named(a.calls("alloc"), vocabulary.FREES, Cat.RUNTIME, Cat.DRIVER)
+    return len(made) >= _MANY_TENSORS and len(freed) >= len(made)
 
 
 def _exchanges(s: Signals) -> bool:
@@ -265,6 +275,11 @@ def drops_out(c: Circumstances) -> bool:
 def empties_cache(c: Circumstances) -> bool:
     """where empty_cache is called"""
     return c.empties_cache
+
+
+def caches_nothing(c: Circumstances) -> bool:
+    """where the driver allocates nearly every tensor"""
+    return c.caches_nothing
 
 
 def is_exchange(c: Circumstances) -> bool:

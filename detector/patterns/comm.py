@@ -64,8 +64,9 @@ PATTERNS: Final = (
         costs="The time of collectives beside which nothing computes: transfer, and waiting for "
         "other ranks.",
         repaired="Collectives take no longer than what is waiting: that of each beyond the fastest "
-        "of its kind and size, or beyond what its size takes at the best rate of its kind. Where "
-        "there are fewer than three of a kind, all of it counts as transfer.",
+        "of its kind and size (without sizes: place in the step), or beyond what its size takes at "
+        "the best rate of its kind. Where there are fewer than three of a kind, all of it counts "
+        "as transfer.",
         harmless="The last bucket of a backward pass, and what the next op needs at once.",
         advice=(
             Advice(
@@ -108,6 +109,7 @@ PATTERNS: Final = (
         ),
         facts=("exposed_comm", "comm", "collectives"),
         cites="collective",
+        counted="collectives",
     ),
     Pattern(
         id="comm-small-collectives",
@@ -146,6 +148,7 @@ PATTERNS: Final = (
         ),
         facts=("small_collectives", "collective_elements", "collectives", "comm"),
         cites="collective",
+        counted="collectives",
     ),
     Pattern(
         id="comm-straggler",
@@ -162,8 +165,8 @@ PATTERNS: Final = (
         look="same group and sequence: the late rank has the shortest kernel",
         costs="Every rank loses what the slowest takes longer.",
         repaired="Collectives that are mostly waiting take what the fastest of their kind and size "
-        "takes, or what their size takes at the best rate of their kind. With the traces of all "
-        "ranks the late one is named, and waiting is measured.",
+        "(without sizes: place in the step) takes, or what their size takes at the best rate of "
+        "their kind. With the traces of all ranks the late one is named, and waiting is measured.",
         harmless="The late rank differs from step to step, and by little.",
         advice=(
             Advice(
@@ -174,6 +177,7 @@ PATTERNS: Final = (
         ),
         facts=("exposed_comm", "comm", "collectives"),
         cites="collective",
+        counted="collectives",
     ),
     Pattern(
         id="comm-unused-parameters",
@@ -234,5 +238,6 @@ PATTERNS: Final = (
         ),
         facts=("repeated_collectives", "exposed_comm", "collectives", "optimizer_steps"),
         cites="collective",
+        counted="collectives",
     ),
 )

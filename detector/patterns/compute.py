@@ -54,7 +54,7 @@ def _filled(s: Signals, rows: Int64) -> Repair:
 
 
 def _fused_chains(s: Signals, rows: Int64) -> Repair:
-    """Of each chain the longest kernel stays: it reads and writes as much as the fused one."""
+    """The longest kernel of each chain stays: it reads and writes as much as the fused one."""
     trace = s.trace
     order = rows[np.lexsort((trace.start[rows], trace.track[rows]))]
     gap = trace.start[order[1:]] - trace.end[order[:-1]]
@@ -98,13 +98,13 @@ PATTERNS: Final = (
         needs=("device",),
         signal="fp32-matrix",
         repair=_on_tensor_cores,
-        assumes="the model bears TF32 or half precision; products are three times as fast then "
-        "(twice on ROCm)",
+        assumes="the model tolerates TF32 or half precision; the kernels then take a third of "
+        "their time (half on ROCm)",
         explains=("compute",),
         applies=_has_matrix_units,
         title="Matrix products in full fp32",
-        what="Matrix products run without the device's matrix units, where a shorter type would "
-        "do.",
+        what="Matrix products or convolutions run in full fp32, without the GPU's matrix units "
+        "(tensor cores).",
         look="sgemm or f32f32 simt kernels and no tensor-core kernel",
         costs="The units for full fp32 are several times slower than the matrix units.",
         repaired="Each such kernel takes a third of its time (half on ROCm), but no less than a "
@@ -147,8 +147,9 @@ PATTERNS: Final = (
                 "with torch.autocast(device_type): y = model(x)",
             ),
         ),
-        facts=("fp32_matrix", "tensor_core", "kernel_gemm"),
+        facts=("fp32_matrix", "tensor_core"),
         cites="kernel",
+        counted="kernels",
     ),
     Pattern(
         id="compute-misaligned-gemm",
@@ -174,8 +175,9 @@ PATTERNS: Final = (
                 "x = F.pad(x, (0, -x.shape[-1] % 8))",
             ),
         ),
-        facts=("work_misaligned", "odd_matmul", "misaligned_kernels", "kernel_gemm"),
+        facts=("work_misaligned", "odd_matmul", "misaligned_kernels"),
         cites="launched",
+        counted="kernels",
     ),
     Pattern(
         id="compute-underfilled",
@@ -216,6 +218,7 @@ PATTERNS: Final = (
         ),
         facts=("unfilled", "kernel_us", "tiny_kernels"),
         cites="kernel",
+        counted="kernels",
     ),
     Pattern(
         id="compute-unfused-attention",
@@ -256,6 +259,7 @@ PATTERNS: Final = (
         ),
         facts=("work_bmm", "work_softmax", "work_math_attention", "softmax_ops", "bmm_ops"),
         cites="launched",
+        counted="kernels",
     ),
     Pattern(
         id="compute-unfused-elementwise",
@@ -295,8 +299,9 @@ PATTERNS: Final = (
                 "y = F.rms_norm(x, x.shape[-1:], weight)  # PyTorch 2.4 on",
             ),
         ),
-        facts=("chained", "work_chained", "work_pointwise", "pointwise_ops"),
+        facts=("chained", "work_pointwise", "pointwise_ops"),
         cites="kernel",
+        counted="kernels",
     ),
     Pattern(
         id="compute-single-tensor-optimizer",
@@ -375,5 +380,6 @@ PATTERNS: Final = (
         ),
         facts=("biased_conv", "work_conv_bias", "work_biased", "conv_ops"),
         cites="launched",
+        counted="kernels",
     ),
 )

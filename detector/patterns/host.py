@@ -25,7 +25,6 @@ from detector.signals.python import gap_before, loop_rounds, ordinary_gap
 from detector.trace import Int64
 
 GRAPH_SHARE: Final = 0.1  # of the host's time per kernel: what a graph replay leaves
-RESTS_NS: Final = 20_000  # what an op takes that was not stopped
 
 
 def _as_a_graph(s: Signals, rows: Int64) -> Repair:
@@ -34,7 +33,7 @@ def _as_a_graph(s: Signals, rows: Int64) -> Repair:
 
 
 def _one_op(s: Signals, rows: Int64) -> Repair:
-    """Of each loop one round stays."""
+    """One round of each loop stays."""
     trace, ops = s.trace, s.on(s.activity.top_ops, s.main_thread)
     gone = [rows[:0]]
     for _, second, last in zip(*loop_rounds(s), strict=True):
@@ -94,7 +93,7 @@ PATTERNS: Final = (
         applies=_shares_launches,
         title="GPU starved by kernel-launch overhead",
         what="The GPU waits for the host, which launches short kernels one by one.",
-        look="kernels under 10 us, each launched after the one before it ended",
+        look="kernels under 10 µs, each launched after the one before it ended",
         costs="The step takes as long as the host needs to launch it, however fast the GPU is.",
         repaired="Nine tenths of what the host does between launches go; longer gaps are the "
         "program's own Python and stay.",
@@ -148,8 +147,9 @@ PATTERNS: Final = (
                 'model = torch.compile(model, mode="reduce-overhead")',
             ),
         ),
-        facts=("starved", "kernel_us", "tiny_kernels", "kernels", "busy"),
+        facts=("starved", "busy", "tiny_kernels"),
         cites="op",
+        counted=None,
     ),
     Pattern(
         id="host-python-overhead",
@@ -183,6 +183,7 @@ PATTERNS: Final = (
         ),
         facts=("idle_python", "busy"),
         cites="frame",
+        counted=None,
     ),
     Pattern(
         id="host-loop-indexing",
@@ -192,18 +193,18 @@ PATTERNS: Final = (
         needs=("host",),
         signal="row-loop",
         repair=_one_op,
-        assumes="one vectorised op takes as long as one round of the loop",
+        assumes="one vectorized op takes as long as one round of the loop",
         explains=("dispatch", "python", "between"),
         error=WHOLE,
         title="Python loop over rows or elements",
-        what="The same few ops run once per row where one vectorised op would do.",
+        what="The same few ops run once per row where one vectorized op would do.",
         look="the same op group after aten::select or aten::slice, ten times or more",
         costs="Every round pays Python, dispatch and a launch for a row's worth of work.",
         repaired="Of each loop one round stays, and of its backward.",
         harmless="Each round needs the result of the one before, as in a recurrence.",
         advice=(
             Advice(
-                "Replace the loop by one vectorised op; torch.vmap does it for a function of one "
+                "Replace the loop by one vectorized op; torch.vmap does it for a function of one "
                 "row.",
                 "out = f(x)  # instead of torch.stack([f(x[i]) for i in range(len(x))])\n"
                 "out = torch.vmap(f)(x)",

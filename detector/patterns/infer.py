@@ -16,6 +16,7 @@ from detector.trace import Int64
 
 # Of an op's own time, what recording takes: the median of nine recorded pairs (0.15 to 0.9).
 RECORDING: Final = 0.3
+_CUT_OFF: Final = frozenset(("truncated gz", "no closing bracket"))
 APPENDED: Final = 0.125  # of a torch.cat appending to a growing tensor
 
 
@@ -25,6 +26,11 @@ def _without_graph(s: Signals, rows: Int64) -> Repair:
     rows = np.setdiff1d(rows, dropout)
     own = (s.own_time[rows] * (1 - RECORDING)).astype(np.int64)
     return Repair(remove=dropout, own=(rows, own))
+
+
+def _is_whole(s: Signals) -> bool:
+    """A file that is cut off may have lost its backward pass."""
+    return not _CUT_OFF & s.trace.coverage.repaired.keys()
 
 
 def _static_cache(s: Signals, rows: Int64) -> Repair:
@@ -41,6 +47,7 @@ PATTERNS: Final = (
         side="cpu",
         needs=("host",),
         signal="needless-autograd",
+        applies=_is_whole,
         repair=_without_graph,
         assumes="recording the graph takes three tenths of an op's time on the host",
         explains=("dispatch", "cpu-compute"),
@@ -65,6 +72,7 @@ PATTERNS: Final = (
         ),
         facts=("needless_graph", "needless_dropout", "graph_ops"),
         cites="op",
+        counted="ops",
     ),
     Pattern(
         id="infer-kv-cat",

@@ -33,7 +33,7 @@ def _pinned(s: Signals, rows: Int64) -> Repair:
 
 
 def _waits_for(s: Signals, copies: Int64) -> Int64:
-    """Synchronisations in the op that copies."""
+    """Synchronizations in the op that copies."""
     waits = s["input-copy-wait"]
     ops = s.enclosing(s.trace.op[copies].astype(np.int64), vocabulary.MOVES)
     spans = s.activity.spans(ops[ops >= 0])
@@ -192,6 +192,7 @@ PATTERNS: Final = (
         ),
         facts=("hostless_op", "preprocess", "idle_python", "idle_op"),
         cites="frame",
+        counted=None,
     ),
     Pattern(
         id="input-pageable-copy",
@@ -228,6 +229,7 @@ PATTERNS: Final = (
         ),
         facts=("h2d_pageable", "pageable_time", "exposed_copy", "h2d_speed", "sync_h2d"),
         cites="copy",
+        counted="copies",
     ),
     Pattern(
         id="input-copy-not-overlapped",
@@ -258,6 +260,7 @@ PATTERNS: Final = (
         ),
         facts=("exposed_copy", "h2d_time", "h2d_in_line", "h2d_speed", "h2d"),
         cites="copy",
+        counted="copies",
     ),
     Pattern(
         id="input-tiny-copies",
@@ -294,6 +297,7 @@ PATTERNS: Final = (
         ),
         facts=("h2d_small", "h2d", "h2d_time", "exposed_copy"),
         cites="copy",
+        counted="copies",
     ),
     Pattern(
         id="input-cpu-tensor-to-device",

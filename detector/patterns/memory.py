@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from detector.patterns.circumstances import (
+    caches_nothing,
     empties_cache,
     has_bf16,
     has_fp16_only,
@@ -44,9 +45,15 @@ PATTERNS: Final = (
                 (empties_cache,),
             ),
             Advice(
-                "Pad inputs to a few sizes so that cached blocks fit again, and leave the "
-                "allocator memory to spare: near the limit it frees and fetches blocks all the "
-                "time.",
+                "Turn the caching allocator on: nearly every tensor here is a call to the driver. "
+                "Unset PYTORCH_NO_HIP_MEMORY_CACHING and PYTORCH_NO_CUDA_MEMORY_CACHING, and check "
+                "what replaces the allocator.",
+                "unset PYTORCH_NO_HIP_MEMORY_CACHING PYTORCH_NO_CUDA_MEMORY_CACHING",
+                (caches_nothing,),
+            ),
+            Advice(
+                "Leave the allocator memory to spare (near the limit it frees and allocates blocks "
+                "all the time), and keep shapes to a few sizes, so that cached blocks fit again.",
                 "x = F.pad(x, (0, -x.shape[-1] % 64))  # a few lengths instead of any",
                 (on_rocm,),
             ),
@@ -64,6 +71,7 @@ PATTERNS: Final = (
         ),
         facts=("allocs", "alloc", "idle_alloc", "empty_cache"),
         cites="call",
+        counted="calls",
     ),
     Pattern(
         id="memory-zero-grad-fill",
@@ -76,7 +84,7 @@ PATTERNS: Final = (
         assumes="gradients set to None cost nothing",
         explains=("dispatch", "framework", "compute", "cpu-compute"),
         title="Gradients filled with zeros every step",
-        what="One fill per parameter, where setting gradients to None costs nothing.",
+        what="Every gradient is filled with zeros, where setting it to None costs nothing.",
         look="Optimizer.zero_grad over aten::zero_, one fill per parameter",
         costs="A fill of every gradient, and in the backward pass an addition to it where a plain "
         "write would do; only the fill is counted.",
@@ -90,7 +98,7 @@ PATTERNS: Final = (
                 "optimizer.zero_grad(set_to_none=True)",
             ),
         ),
-        facts=("work_zero_grad_fill", "zero_grad", "zero_ops", "kernel_fill"),
+        facts=("zero_ops", "zero_grad", "work_zero_grad_fill"),
     ),
     Pattern(
         id="memory-redundant-copy",
@@ -127,6 +135,7 @@ PATTERNS: Final = (
         ),
         facts=("work_copy_op", "copy_ops", "kernel_copy", "kernel_cat", "d2d"),
         cites="launched",
+        counted="ops",
     ),
     Pattern(
         id="memory-layout-transform",
@@ -161,6 +170,7 @@ PATTERNS: Final = (
         ),
         facts=("kernel_layout", "conv_ops"),
         cites="kernel",
+        counted="kernels",
     ),
     Pattern(
         id="memory-dtype-churn",
@@ -221,5 +231,6 @@ PATTERNS: Final = (
         ),
         facts=("work_cast", "casts_repeated", "casts", "kernel_copy"),
         cites="launched",
+        counted="ops",
     ),
 )

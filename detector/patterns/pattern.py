@@ -42,13 +42,13 @@ class Occurrences:
         return len(self.rows)
 
     def within(self, start: int, end: int) -> Occurrences:
-        """Those that begin in [start, end)."""
+        """The occurrences that begin in [start, end)."""
         inside = (self.start >= start) & (self.start < end)
         return Occurrences(self.rows[inside], self.start[inside], self.end[inside])
 
     @property
     def spans(self) -> Intervals:
-        """Their time as a set."""
+        """The time of all occurrences as a set."""
         return Intervals.union(self.start, self.end)
 
 
@@ -85,7 +85,8 @@ class Pattern:
     For people: ``title``; ``what`` is wrong; where to ``look`` in a trace; what it ``costs``; what
     is ``repaired`` in the replay that sizes it; when it is ``harmless``; ``advice``, of which the
     first that fits is given, the last without a condition; ``facts``: keys of the measures that an
-    explanation rests on, the most telling first; ``cites``: which named event it adds.
+    explanation rests on, the most telling first; ``cites``: which named event it adds; ``counted``:
+    what its occurrences are called, None where their number tells a reader nothing.
     """
 
     id: str
@@ -110,6 +111,7 @@ class Pattern:
     advice: tuple[Advice, ...]
     facts: tuple[str, ...]
     cites: Cited | None = None
+    counted: str | None = "times"
 
     @property
     def fix(self) -> str:

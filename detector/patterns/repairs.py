@@ -84,11 +84,6 @@ def calls_of(s: Signals, work: Int64) -> Int64:
     return distinct(calls[calls >= 0])
 
 
-def ops_around(s: Signals, rows: Int64, ops: Int64) -> Int64:
-    """The ops, where there is one, else the row itself."""
-    return distinct(np.where(ops >= 0, ops, rows))
-
-
 def quicker_host(s: Signals, rows: Int64, share: float, longest: int) -> Repair:
     """Host events keep a share of their own time, and of the idle time before them up to
     ``longest`` ns: longer gaps have other reasons."""

@@ -1,4 +1,4 @@
-"""Synchronisation: the host waits for the device, and the device runs dry behind it."""
+"""Synchronization: the host waits for the device, and the device runs dry behind it."""
 
 from __future__ import annotations
 
@@ -239,5 +239,6 @@ PATTERNS: Final = (
         ),
         facts=("blocking", "starved", "syncs", "busy"),
         cites="call",
+        counted="launches",
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 import msgspec
 
@@ -13,6 +14,7 @@ from detector.render.clean import clean
 from detector.render.units import size
 
 MOST = 20  # lines of a list on a terminal
+MOST_ALIKE = 5  # anomalies of one kind
 
 
 def render(report: CommReport) -> str:
@@ -24,7 +26,7 @@ def render(report: CommReport) -> str:
         parts.append(_profile("Communication profile", report.profile))
         parts.append(_sizes(report.profile))
     if report.tables.rows:
-        parts.append(_profile("Measured bandwidth", report.tables))
+        parts.append(_profile("Measured bus bandwidth", report.tables))
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
 
 
@@ -40,34 +42,53 @@ def _anomalies(found: Sequence[Anomaly]) -> list[str]:
     if not found:
         return ["No anomaly."]
     lines = [f"Anomalies ({len(found)})"]
-    for a in found[:MOST]:
-        place = [clean(a.where), f"line {a.line}" if a.line else "", a.time]
-        lines.append(f"  {a.kind}: {clean(a.text, 400)}  ({', '.join(p for p in place if p)})")
-    more = len(found) - MOST
-    return lines + ([f"  and {more} more, see --format json"] if more > 0 else [])
+    for kind in dict.fromkeys(a.kind for a in found):
+        alike = [a for a in found if a.kind == kind]
+        lines += [_anomaly(a) for a in alike[:MOST_ALIKE]]
+        if len(alike) > MOST_ALIKE:
+            lines.append(f"  {kind}: {len(alike) - MOST_ALIKE} more, see --format json")
+    return lines
+
+
+def _anomaly(a: Anomaly) -> str:
+    place = [clean(a.where), f"line {a.line}" if a.line else "", a.time]
+    return f"  {a.kind}: {clean(a.text, 400)}  ({', '.join(p for p in place if p)})"
 
 
 def _profile(heading: str, profile: Profile) -> list[str]:
-    rows = profile.rows
-    lines = [
-        f"{heading}: {profile.calls:,} calls, {profile.elements:,} elements,"
-        f" {profile.total_bytes:,} bytes"
-    ]
-    lines += [f"  {_row(row)}" for row in rows[:MOST]]
-    more = len(rows) - MOST
-    return lines + ([f"  and {more} more kinds"] if more > 0 else [])
+    alike: dict[tuple[object, ...], list[ProfileRow]] = {}
+    for row in profile.rows:
+        ways = (row.algorithm, row.protocol, row.channels)
+        alike.setdefault((row.op, row.dtype, row.ranks, row.bytes, *ways), []).append(row)
+    lines = [f"{heading}: {profile.calls:,} calls, {size(profile.total_bytes)}"]
+    lines += [f"  {_row(rows)}" for rows in list(alike.values())[:MOST]]
+    more = len(alike) - MOST
+    return lines + ([f"  and {more} more kinds, see --format json"] if more > 0 else [])
 
 
-def _row(row: ProfileRow) -> str:
+def _row(rows: Sequence[ProfileRow]) -> str:
+    """Collectives of one kind and size, of all groups and runs."""
+    row, calls = rows[0], sum(row.calls for row in rows)
     words = [
-        f"{row.op or 'unknown':13} {row.calls:>7,} × {size(row.bytes) if row.bytes >= 0 else '?'}",
+        f"{row.op or 'unknown':13} {calls:>7,} × {size(row.bytes) if row.bytes >= 0 else '?'}",
         row.dtype,
         f"{row.ranks} ranks" if row.ranks else "",
         " ".join(w for w in (row.algorithm, row.protocol) if w),
         f"{row.channels} channels" if row.channels else "",
-        f"{row.bus_gbs:.1f} GB/s (best {row.best_bus_gbs:.1f})" if row.bus_gbs else "",
+        _bandwidth(rows),
     ]
     return clean("  ".join(word for word in words if word))
+
+
+def _bandwidth(rows: Sequence[ProfileRow]) -> str:
+    """``28.6 to 217 GB/s, median 180``; of a single one beside the best of its kind and size."""
+    rates = sorted(row.bus_gbs for row in rows if row.bus_gbs)
+    if not rates:
+        return ""
+    if len(rates) > 1:
+        return f"{rates[0]:.1f} to {rates[-1]:.1f} GB/s, median {median(rates):.1f}"
+    best = max(row.best_bus_gbs for row in rows)
+    return f"{rates[0]:.1f} GB/s" + (f" (best {best:.1f})" if best > 1.01 * rates[0] else "")
 
 
 def _sizes(profile: Profile) -> list[str]:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import io
 from collections.abc import Sequence
 from html import escape
-from importlib.resources import files
 from typing import Final
 
 import msgspec
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from detector.render import wording
 from detector.render.clean import clean
+from detector.render.console import printed
+from detector.render.html_text import document
 from detector.render.ledger import place
 from detector.render.markdown import escaped
 from detector.render.units import duration, plural, rounded
@@ -143,7 +141,7 @@ def render(d: Difference, *, width: int = 100, colour: bool = False) -> str:
         parts.append(Padding(_finding_table(d), (0, 0, 0, 2)))
     if d.comparable and _rows(d):
         parts += [Text(), Text(LEDGER, style="bold"), Padding(_ledger_table(d), (0, 0, 0, 2))]
-    return _print(Group(*parts), width, colour)
+    return printed(Group(*parts), width, colour)
 
 
 def _hanging(mark: str, text: Text) -> RenderableType:
@@ -178,17 +176,6 @@ def _ledger_table(d: Difference) -> RenderableType:
     return table
 
 
-def _print(what: RenderableType, width: int, colour: bool) -> str:
-    out = io.StringIO()
-    console = Console(
-        file=out, width=max(width, 40), color_system="standard" if colour else None,
-        no_color=not colour, force_terminal=colour, highlight=False, markup=False, emoji=False,
-        legacy_windows=False,
-    )  # fmt: skip
-    console.print(what)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
-
-
 # -- Markdown, HTML, JSON --------------------------------------------------------------------------
 
 
@@ -216,28 +203,7 @@ def markdown(d: Difference) -> str:
 
 def html(d: Difference) -> str:
     """One page without script."""
-    style = files("detector.render").joinpath("report.css").read_text("utf-8")
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="referrer" content="no-referrer">
-<title>Before and after: performance findings</title>
-<style>{style}</style>
-</head>
-<body>
-{_body(d)}
-</body>
-</html>
-"""
-
-
-def _body(d: Difference) -> str:
-    lines = [
+    body = [
         "<header><h1>Before and after</h1>",
         f'<p class="soft">before: {escape(side(d.before))}</p>',
         f'<p class="soft">after: {escape(side(d.after))}</p>',
@@ -248,11 +214,11 @@ def _body(d: Difference) -> str:
     ]
     if d.findings:
         rows = [(c.status, f"{title(c)} {clean(c.pattern, 60)}", amount(c)) for c in d.findings]
-        lines += ["<h2>Findings</h2>", _table(("", "finding", "savings of a step"), rows)]
+        body += ["<h2>Findings</h2>", _table(("", "finding", "savings of a step"), rows)]
     if d.comparable:
         head = ("cause", "before", "after", "change", "95 % interval")
-        lines += [f"<h2>{LEDGER}</h2>", _table(head, [row[:5] for row in _rows(d)])]
-    return "\n".join([*lines, "</main>"])
+        body += [f"<h2>{LEDGER}</h2>", _table(head, [row[:5] for row in _rows(d)])]
+    return document("Before and after: performance findings", [*body, "</main>"])
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from detector.report import Report
+from detector.report import Report, to_json
 
 
 @dataclass(frozen=True)
@@ -42,16 +42,8 @@ def _terminal(report: Report, view: View) -> str:
     return terminal.render(report, width=view.width, colour=view.colour)
 
 
-def _json(report: Report, _: View) -> str:
-    from detector.render import json_text
-
-    return json_text.render(report)
-
-
-def _json_all(reports: Sequence[Report], _: View) -> str:
-    from detector.render import json_text
-
-    return json_text.render_all(reports)
+def _json_list(reports: Sequence[Report], _: View) -> str:
+    return "[\n" + ",\n".join(to_json(report).rstrip("\n") for report in reports) + "\n]\n"
 
 
 def _markdown(report: Report, _: View) -> str:
@@ -68,7 +60,7 @@ def _sarif_all(reports: Sequence[Report], view: View) -> str:
     from detector.render import sarif
     from detector.render.source_paths import located
 
-    return sarif.render_all(located(reports, view.root) if view.root else reports)
+    return sarif.render(located(reports, view.root) if view.root else reports)
 
 
 def _html(report: Report, _: View) -> str:
@@ -79,7 +71,7 @@ def _html(report: Report, _: View) -> str:
 
 FORMATS: tuple[Format, ...] = (
     Format("terminal", None, _terminal, machine=False),
-    Format("json", "report.json", _json, _json_all),
+    Format("json", "report.json", lambda report, _: to_json(report), _json_list),
     Format("markdown", None, _markdown),
     Format("sarif", "report.sarif", _sarif, _sarif_all),
     Format("html", "report.html", _html),

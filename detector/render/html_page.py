@@ -9,12 +9,12 @@ import json
 from collections.abc import Sequence
 from html import escape
 
-from detector.render import html_overview, html_timeline, ledger, wording
+from detector.render import html_overview, html_timeline, ledger, measures, traffic, wording
 from detector.render import job as job_text
 from detector.render.clean import clean_lines
 from detector.render.html_text import WIDTH, document, rect, svg, text
 from detector.render.units import duration, percent
-from detector.report import Finding, Report
+from detector.report import Finding, Fix, Report
 from detector.report.events import TopEvent
 
 _MOST_METRICS = 200
@@ -36,6 +36,7 @@ def render(report: Report) -> str:
         *_findings(report),
         *html_overview.steps(report),
         *_top(report),
+        *traffic.html(report),
         *_foot(report),
     ]
     return document(f"{report.source.path}: performance findings", body, data=data)
@@ -43,16 +44,29 @@ def render(report: Report) -> str:
 
 def _head(report: Report) -> list[str]:
     lines = [wording.facts(report), wording.extent(report), *wording.coverage(report)]
-    instead = wording.record_instead(report)
+    more = wording.record_instead(report) or wording.bound(report)
     return [
         "<header>",
-        f'<h1 class="verdict">{text(wording.verdict(report), 700)}</h1>',
-        *([f"<p>{text(instead, 1100)}</p>"] if instead else []),
+        *_verdict(report),
+        *([f"<p>{text(more, 1100)}</p>"] if more else []),
         f'<p class="source">{text(report.source.path)}</p>',
         *(f'<p class="soft">{text(line, 600)}</p>' for line in lines),
         *(f'<p class="warn">{text(warning, 2000)}</p>' for warning in report.warnings),
         "</header>",
         "<main>",
+    ]
+
+
+def _verdict(report: Report) -> list[str]:
+    """What a newcomer has to know; of a job first who waits for whom, and why."""
+    said, job = text(wording.verdict(report), 700), report.job
+    if job is None:
+        return [f'<h1 class="verdict">{said}</h1>']
+    why = text(job_text.reason(job), 700)
+    return [
+        f'<h1 class="verdict">{text(job_text.verdict(job), 700)}</h1>',
+        *([f"<p>{why}</p>"] if why else []),
+        f'<p class="verdict">{said}</p>',
     ]
 
 
@@ -115,11 +129,16 @@ def _findings(report: Report) -> list[str]:
         f"<li>{text(what)} <code>{text(pattern)}</code>: {text(rest, 400)}</li>"
         for what, pattern, rest in wording.leads(report)
     ]
+    named = [
+        f"<li>{text(what)} <code>{text(pattern)}</code>: {text(rest, 1200)}</li>"
+        for what, pattern, rest in wording.unsized(report)
+    ]
     lost = [f"<li>{text(line, 400)}</li>" for line in wording.unexplained(report)]
     return [
         "<h2>Findings</h2>",
         *(cards or ["<p>None above 1 % of the analyzed time.</p>"]),
         *_list(wording.LEADS, leads),
+        *_list(wording.UNSIZED, named),
         *_list(wording.UNEXPLAINED, lost),
     ]
 
@@ -138,10 +157,9 @@ def _card(report: Report, finding: Finding, number: int) -> list[str]:
         f"{number}. {text(wording.title(finding))} <code>{text(finding.pattern)}</code></h3>",
         f'<p class="gain">saves {wording.savings(finding)}</p>',
         "</div>",
-        f'<p class="soft">{text(wording.nature(report, finding))}; '
-        f"{text(wording.when(report, finding), 400)}</p>",
+        f'<p class="soft">{text(_about(report, finding), 700)}</p>',
         *([f'<p class="why">{text(why, 1200)}</p>'] if why else []),
-        *_evidence(wording.evidence(finding, most=_FACTS)),
+        *_evidence(measures.measures(finding, most=_FACTS)),
         *html_timeline.figure(report, finding, number),
         *_fix(finding),
         *_all_metrics(finding, more),
@@ -149,15 +167,21 @@ def _card(report: Report, finding: Finding, number: int) -> list[str]:
     ]
 
 
+def _about(report: Report, finding: Finding) -> str:
+    """What kind of finding, how sure, how often and when, and within what its savings lie."""
+    parts = (wording.nature(report, finding), wording.when(report, finding))
+    return "; ".join(filter(None, (*parts, wording.savings_range(finding))))
+
+
 def _fix(finding: Finding) -> list[str]:
     """What to change and where, and the code with a button that copies it."""
     fix, lines = finding.fix, []
     if fix.summary:
         lines.append(f"<p>{text(fix.summary, 2000)}</p>")
-    if fix.where:
+    if fix.where and not (len(fix.where) == 1 and _is_said(fix)):
         places = "<br>".join(text(wording.source_line(x, 200)) for x in fix.where[:8])
         lines.append(f'<p class="where"><code>{places}</code></p>')
-    elif fix.module:
+    elif fix.module and not fix.where:
         lines.append(f'<p class="where">module <code>{text(" > ".join(fix.module))}</code></p>')
     if code := escape("\n".join(clean_lines(fix.code))):
         button = '<button type="button" class="copy" hidden>Copy</button>'
@@ -165,9 +189,14 @@ def _fix(finding: Finding) -> list[str]:
     return ['<div class="fix">', "<h4>Change</h4>", *lines, "</div>"] if lines else []
 
 
+def _is_said(fix: Fix) -> bool:
+    """Whether the advice itself names the place."""
+    return f"({fix.where[0].file}:{fix.where[0].line})" in fix.summary
+
+
 def _all_metrics(finding: Finding, more: str) -> list[str]:
     """What only somebody who doubts the finding wants to see."""
-    rows = wording.evidence(finding, most=_MOST_METRICS, everything=True)
+    rows = measures.measures(finding, most=_MOST_METRICS, everything=True)
     facts = _facts(finding, more)
     if not rows and not facts:
         return []
@@ -182,15 +211,14 @@ def _all_metrics(finding: Finding, more: str) -> list[str]:
 
 def _facts(finding: Finding, more: str) -> list[tuple[str, str]]:
     """(label, text) of what is no measure."""
-    rows = [("here", more), ("range", wording.savings_range(finding))]
-    rows.append(("top features", wording.top_features(finding)))
+    rows = [("here", more), ("top features", measures.top_features(finding))]
     if finding.candidates and finding.confidence < 0.6:
         rows.append(("perhaps", wording.candidates(finding)))
     rows.append(("assumes", finding.assumes))
     return [(label, value) for label, value in rows if value]
 
 
-def _evidence(rows: Sequence[wording.Row]) -> list[str]:
+def _evidence(rows: Sequence[measures.Row]) -> list[str]:
     inside = [
         f'<tr><th scope="row">{text(row.label)}</th><td class="value">{text(row.value)}</td>'
         f'<td class="soft baseline">{text(row.beside)}</td></tr>'
@@ -239,7 +267,7 @@ def _top_table(heading: str, rows: Sequence[TopEvent], time: str, *, on_gpu: boo
 def _top_row(row: TopEvent, *, on_gpu: bool, reached: bool, shaped: bool) -> str:
     gpu = f'<td class="number">{duration(row.gpu_us)}</td>' if on_gpu else ""
     rate = f'<td class="reaches">{text(wording.reached(row))}</td>' if reached else ""
-    shapes = f'<td class="soft">{text(row.shapes, 120)}</td>' if shaped else ""
+    shapes = f'<td class="soft">{text(wording.shapes(row), 120)}</td>' if shaped else ""
     return (
         f'<tr><th scope="row">{text(row.name, 120)}</th><td class="number">{row.count:,}</td>'
         f'<td class="number">{duration(row.us)}</td>{gpu}{rate}{shapes}</tr>'

@@ -77,3 +77,9 @@ def svg(kind: str, rects: Iterable[str]) -> str:
     """A row of bars as wide as the page."""
     view = f'viewBox="0 0 {WIDTH:.0f} 20" preserveAspectRatio="none"'
     return f'<svg class="{kind}" {view} aria-hidden="true">{"".join(rects)}</svg>'
+
+
+def strip(name: str, rects: str) -> str:
+    """A row of bars with its name before it."""
+    label = f'<span class="label">{escape(name)}</span>'
+    return f'<div class="row">{label}{svg("strip", [rects])}</div>'

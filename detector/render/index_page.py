@@ -15,7 +15,7 @@ Row = tuple[str, Report | str, str]
 
 def render(rows: Sequence[Row]) -> str:
     """The page. Each row: what the user named, its report or why there is none, its folder."""
-    folder = _folder([label for label, _, _ in rows])
+    folder = wording.shared_folder([label for label, _, _ in rows])
     reports = [result for _, result, _ in rows if not isinstance(result, str)]
     found = sum(bool(wording.findings(report)) for report in reports)
     body = [
@@ -38,18 +38,6 @@ def render(rows: Sequence[Row]) -> str:
 
 
 _HEAD = ("trace", "analyzed", "estimated savings", "findings", "top finding")
-
-
-def _folder(labels: Sequence[str]) -> str:
-    """The folder that all of them lie in, with its last separator; empty without one."""
-    if not labels:
-        return ""
-    first, last = min(labels), max(labels)  # what these two begin with, all do
-    length = next(
-        (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first)
-    )
-    common = first[:length]
-    return common[: max(common.rfind("/"), common.rfind("\\")) + 1]
 
 
 def _row(label: str, result: Report | str, folder: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
+from statistics import median_low
 
 from detector.render.clean import clean
+from detector.render.html_text import strip
 from detector.render.units import duration, rounded, size
-from detector.report.job import Job, JobCollective, JobRank, JobTraffic
+from detector.report.job import Job, JobCause, JobCollective, JobRank, JobStraggler
 
 MOST = 16  # ranks, in the terminal's table
 PICTURED = 256  # ranks, in a picture: thinner rows would not be seen
@@ -21,25 +23,80 @@ PATTERNS = {
 HEADING = "Who waits for whom"
 
 
+REASONS = {
+    "data": "Its data comes late",
+    "host": "Its host is late",
+    "compute": "It computes longer",
+    "sync": "It waits for its own device",
+    "copy": "Its copies take longer",
+    "unknown": "Its trace does not show why",
+}
+COLUMNS = ("rank", "waits", "transfers", "others wait for it", "spends more than the others on")
+HARDLY = 0.01  # of a rank's time: a smaller excess over the others is not worth a word
+
+
 def verdict(job: Job) -> str:
-    """The one line for a newcomer."""
+    """The line for a newcomer: who waits for whom, and how long."""
     for s in job.stragglers:
-        causes = f", mostly {s.causes[0].label}" if s.causes else ""
         return (
-            f"The other ranks wait for rank {s.rank}: {duration(s.waited_us)} on average,"
-            f" {rounded(s.share)} of all waiting ({s.how}{_since(s.since)}){causes}."
+            f"{_others(job)} for rank {s.rank}: {duration(_each(s, s.waited_us))} of a"
+            f" {duration(job.step_us)} step on average, {_when(job, s)}."
         )
     for s in job.pauses:
-        causes = f", mostly {s.causes[0].label}" if s.causes else ""
         return (
             f"No rank is late as a rule. In step {s.steps[0]} the others wait"
-            f" {duration(s.waited_us)} for rank {s.rank}{causes}."
+            f" {duration(s.waited_us)} for rank {s.rank}."
         )
     return PATTERNS.get(job.pattern, "")
 
 
-def _since(step: int | None) -> str:
-    return f", since step {step}" if step is not None else ""
+def reason(job: Job) -> str:
+    """Why they wait for it, and how much of all waiting that is; empty where nobody is late."""
+    late = next(iter((*job.stragglers, *job.pauses)), None)
+    return f"{_why(late)} The wait for it is {rounded(late.share)} of all waiting." if late else ""
+
+
+def scope(job: Job) -> str:
+    """Whose trace the rest of the report is about."""
+    return (
+        f"What follows is of rank {job.reference}, which the others wait for longest; a finding"
+        " says on which ranks it holds."
+    )
+
+
+def _others(job: Job) -> str:
+    others = len(job.ranks) - 1
+    return "The other rank waits" if others == 1 else f"The other {others} ranks wait"
+
+
+def _each(s: JobStraggler, us: float) -> float:
+    """The share of one step in a time over the steps in which the others waited."""
+    return us / max(len(s.steps), 1)
+
+
+def _when(job: Job, s: JobStraggler) -> str:
+    steps = len(job.heat[0]) if job.heat else 0
+    if steps < 2:
+        return "in the one step that the traces hold"
+    since = f" since step {s.since}" if s.since else ""
+    return f"in {len(s.steps)} of {steps} steps{since} ({s.how})"
+
+
+def _why(s: JobStraggler) -> str:
+    """The two largest excesses over the other ranks; a delay from before the recording apart."""
+    before = [c for c in s.causes if c.cause == "before"]
+    during = [c for c in s.causes if c.cause != "before"][: 2 - len(before)]
+    said = [f"{duration(_each(s, c.us))} more on {_cause(c)}" for c in during]
+    spends = f"it spends {', '.join(said)}" if said else ""
+    if s.kind == "before" and before:
+        behind = f"It is {duration(before[0].us)} behind when its recording begins"
+        return f"{behind}; then {spends}." if spends else f"{behind}."
+    reason = REASONS.get(s.kind, REASONS["unknown"])
+    return f"{reason}: {spends}." if spends else f"{reason}."
+
+
+def _cause(c: JobCause) -> str:
+    return c.label.removeprefix("host: ")
 
 
 def summary(job: Job) -> list[str]:
@@ -59,58 +116,68 @@ def summary(job: Job) -> list[str]:
 
 
 def rows(job: Job) -> list[tuple[str, str, str, str, str]]:
-    """(rank, waits, transfers, others wait for it, its largest cause) of each rank."""
-    return [_rank_row(r) for r in job.ranks]
+    """The cells of ``COLUMNS`` for each rank."""
+    spent: dict[str, list[float]] = {}
+    for r in job.ranks:
+        for c in r.ledger:
+            spent.setdefault(c.cause, []).append(c.us)
+    absent = {cause: [0.0] * (len(job.ranks) - len(us)) for cause, us in spent.items()}
+    usual = {cause: median_low([*us, *absent[cause]]) for cause, us in spent.items()}
+    return [_rank_row(r, usual) for r in job.ranks]
 
 
-def _rank_row(r: JobRank) -> tuple[str, str, str, str, str]:
+def _rank_row(r: JobRank, usual: Mapping[str, float]) -> tuple[str, str, str, str, str]:
     own = [c for c in r.ledger if c.cause not in ("communication", "rank-wait")]
-    most = f"{own[0].label} {duration(own[0].us)}" if own else ""
-    return str(r.rank), duration(r.waiting_us), duration(r.transfer_us), duration(r.late_us), most
+    most = max(own, key=lambda c: c.us - usual[c.cause], default=None)
+    least = HARDLY * sum(c.us for c in r.ledger)
+    excess = most.us - usual[most.cause] if most else 0.0
+    beyond = f"{_cause(most)}: {duration(excess)}" if most and excess > least else "–"
+    late = duration(r.late_us) if r.late_us else "–"
+    return str(r.rank), duration(r.waiting_us), duration(r.transfer_us), late, beyond
 
 
 def collective(c: JobCollective) -> str:
     """One collective on one line."""
     what = f"{c.op} {size(c.bytes)}" if c.bytes >= 0 else c.op
-    where = f", step {c.step}" if c.step is not None else ""
+    where = f" in step {c.step}" if c.step is not None else ""
     return (
-        f"{what}{where}: rank {c.last} last, {duration(c.skew_us)} after the first;"
+        f"{what}{where}, rank {c.last} arrives {duration(c.skew_us)} after the first;"
         f" transfer {duration(c.transfer_us)}"
     )
 
 
-def traffic(t: JobTraffic) -> str:
-    """One line of the profile."""
-    words = [
-        f"{t.calls:,} × {t.op}",
-        f"{size(t.bytes)} each" if t.bytes >= 0 else "",
-        t.dtype,
-        f"group {t.group} of {t.group_size}" if t.group_size else "",
-        f"{t.dimension} parallel" if t.dimension else "",
-        f"{t.algorithm} {t.protocol}".strip(),
-        f"{t.bus_gbs:.1f} GB/s (best {t.best_bus_gbs:.1f})" if t.bus_gbs else "",
-    ]
-    return clean(", ".join(word for word in words if word))
+def worst(job: Job, most: int = 5) -> list[str]:
+    """A line for the collectives of one kind that one rank is last at, the longest wait first."""
+    alike: dict[tuple[str, int], list[JobCollective]] = {}
+    for c in sorted(job.collectives, key=lambda c: -c.skew_us):
+        alike.setdefault((c.op, c.last), []).append(c)
+    return [_alike(found) for found in list(alike.values())[:most]]
 
 
-def worst(job: Job, most: int = 8) -> Sequence[JobCollective]:
-    """The collectives with the most waiting, in time order."""
-    found = sorted(job.collectives, key=lambda c: -c.skew_us)[:most]
-    return sorted(found, key=lambda c: c.start_us)
+def _alike(found: Sequence[JobCollective]) -> str:
+    if len(found) == 1:
+        return collective(found[0])
+    longest, transfer = found[0], sum(c.transfer_us for c in found)
+    return (
+        f"{longest.op}, rank {longest.last} arrives last {len(found)} times, up to"
+        f" {duration(longest.skew_us)} after the first; transfer {duration(transfer)} in all"
+    )
 
 
 # -- pictures --------------------------------------------------------------------------------------
 
 
 def html(job: Job) -> list[str]:
-    """The section of the page: one sentence, two pictures, a table."""
-    head = [
+    """The section of the page below the verdict: two pictures, a table, how it is known."""
+    return [
         '<section aria-label="job">',
         f"<h2>{HEADING}</h2>",
-        f'<p class="verdict">{escape(verdict(job))}</p>',
-        *(f'<p class="soft">{escape(line)}</p>' for line in summary(job)),
+        *_strip(job),
+        *_heat(job),
+        *_table(job),
+        *(f'<p class="soft">{escape(line)}</p>' for line in (*summary(job), scope(job))),
+        "</section>",
     ]
-    return [*head, *_strip(job), *_heat(job), *_table(job), *_traffic(job), "</section>"]
 
 
 def _strip(job: Job) -> list[str]:
@@ -123,10 +190,10 @@ def _strip(job: Job) -> list[str]:
         return []
     span = max(c.end_us - c.start_us, 1e-3)
     lines = [
-        f"<h3>The collective with the most waiting: {escape(clean(collective(c)))}</h3>",
-        '<p class="soft"><span class="swatch g-none"></span> not there yet'
-        ' <span class="swatch g-exposed"></span> waits for the last rank'
-        ' <span class="swatch g-busy"></span> transfer</p>',
+        f"<h3>The longest wait: {escape(clean(collective(c)))}</h3>",
+        '<p class="soft legend"><span><span class="swatch g-none"></span>not there yet</span>'
+        '<span><span class="swatch g-exposed"></span>waits for the last rank</span>'
+        '<span><span class="swatch g-busy"></span>transfer</span></p>',
     ]
     for rank, at in list(zip(job.ranks, c.arrivals_us, strict=True))[:PICTURED]:
         if at < 0:
@@ -134,7 +201,7 @@ def _strip(job: Job) -> list[str]:
         left, mid = 1000 * at / span, 1000 * min(c.skew_us / span, 1.0)
         rects = _rect(left, mid - left, "g-exposed") + _rect(mid, 1000 - mid, "g-busy")
         name = f"rank {rank.rank}" + (" (last)" if rank.rank == c.last else "")
-        lines.append(_line(name, rects))
+        lines.append(strip(name, rects))
     ends = f"<span>0</span><span>{duration(span)}</span>"
     return [*lines, f'<div class="row"><span></span><div class="axis">{ends}</div></div>']
 
@@ -157,14 +224,8 @@ def _heat(job: Job) -> list[str]:
             for i, value in enumerate(cells)
             if value > 0.01 * most
         )
-        lines.append(_line(f"rank {rank.rank}", rects))
+        lines.append(strip(f"rank {rank.rank}", rects))
     return lines
-
-
-def _line(name: str, rects: str) -> str:
-    view = 'viewBox="0 0 1000 20" preserveAspectRatio="none"'
-    svg = f'<svg class="strip" {view} aria-hidden="true">{rects}</svg>'
-    return f'<div class="row"><span class="label">{escape(name)}</span>{svg}</div>'
 
 
 def _rect(x: float, width: float, kind: str, opacity: float = 1.0) -> str:
@@ -175,8 +236,7 @@ def _rect(x: float, width: float, kind: str, opacity: float = 1.0) -> str:
 
 
 def _table(job: Job) -> list[str]:
-    names = ("rank", "waits", "transfers", "others wait for it", "most of its own time")
-    head = "".join(f'<th scope="col">{name}</th>' for name in names)
+    head = "".join(f'<th scope="col">{name}</th>' for name in COLUMNS)
     body = [
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
         for row in rows(job)[:PICTURED]
@@ -186,35 +246,4 @@ def _table(job: Job) -> list[str]:
         f"<tr>{head}</tr>",
         *body,
         "</table></div>",
-    ]
-
-
-def _traffic(job: Job) -> list[str]:
-    if not job.traffic:
-        return []
-    items = [f"<li>{escape(traffic(t))}</li>" for t in job.traffic[:20]]
-    return [
-        "<details><summary>Communication profile</summary><ul>",
-        *items,
-        "</ul>",
-        *_histogram(job),
-        "</details>",
-    ]
-
-
-def _histogram(job: Job) -> list[str]:
-    """Calls by size: powers of two."""
-    counts: dict[int, int] = {}
-    for t in job.traffic:
-        if t.bytes > 0:
-            power = t.bytes.bit_length() - 1
-            counts[power] = counts.get(power, 0) + t.calls
-    most = max(counts.values(), default=1)
-    head = ["<h3>Calls by size of the message</h3>"] if counts else []
-    return head + [
-        _line(
-            f"from {size(1 << power)}: {counts[power]:,}",
-            _rect(0, 1000 * counts[power] / most, "g-busy"),
-        )
-        for power in sorted(counts)
     ]

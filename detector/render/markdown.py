@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 
 from detector.render import job as job_text
-from detector.render import ledger, wording
+from detector.render import ledger, measures, wording
 from detector.render.clean import LONGEST_NAME, clean, clean_lines
 from detector.render.units import duration, percent, plural
 from detector.report import Finding, Report
@@ -31,6 +31,7 @@ def render(report: Report) -> str:
     for number, finding in enumerate(findings, 1):
         lines += ["", *_details(report, finding, number)]
     lines += _list(f"{wording.LEADS}:", [_lead(*lead) for lead in wording.leads(report)])
+    lines += _list(f"{wording.UNSIZED}:", [_lead(*one) for one in wording.unsized(report)])
     lost = [escaped(line, 400) for line in wording.unexplained(report)]
     lines += _list(f"{wording.UNEXPLAINED}:", lost)
     blind = [f"{escaped(cause)}: {escaped(ids)}" for cause, ids in wording.not_checked(report)]
@@ -42,11 +43,12 @@ def _job(report: Report) -> list[str]:
     """Who waits for whom: a sentence, and a line for each rank."""
     if (job := report.job) is None:
         return []
-    head = "| rank | waits | transfers | others wait for it | most of its own time |"
+    head = f"| {' | '.join(job_text.COLUMNS)} |"
     return [
-        f"**{job_text.HEADING}.** {escaped(job_text.verdict(job), 700)}",
+        f"**{job_text.HEADING}.** {escaped(job_text.verdict(job), 700)}"
+        f" {escaped(job_text.reason(job), 700)}",
         "",
-        *(escaped(line, 600) + "  " for line in job_text.summary(job)),
+        *(escaped(line, 600) + "  " for line in (*job_text.summary(job), job_text.scope(job))),
         "",
         head,
         "|--:|--:|--:|--:|:--|",
@@ -122,9 +124,7 @@ def _details(report: Report, finding: Finding, number: int) -> list[str]:
     lines += [f"- **where**: {_code(wording.source_line(x))}" for x in finding.fix.where[:4]]
     if finding.explanation:
         lines.append(f"- **why**: {escaped(finding.explanation, 2000)}")
-    if features := wording.top_features(finding):
-        lines.append(f"- **top features**: {escaped(features, 600)}")
-    for row in wording.further_evidence(finding):
+    for row in measures.further(finding):
         beside = f" ({escaped(row.beside)})" if row.beside else ""
         lines.append(f"- {escaped(row.label)}: **{escaped(row.value)}**{beside}")
     if finding.fix.summary:

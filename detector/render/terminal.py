@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
-from itertools import takewhile
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from detector.render import job as job_text
-from detector.render import ledger, wording
+from detector.render import ledger, measures, traffic, wording
 from detector.render.clean import clean, clean_lines
+from detector.render.console import printed, prose, unbroken
 from detector.render.units import duration, percent, plural, rounded
 from detector.report import Finding, Report
 from detector.report.job import Job
@@ -41,6 +40,8 @@ def render(report: Report, *, width: int = 100, colour: bool = False) -> str:
         parts += [Text(), _job(report.job)]
     if report.analyzable and report.ledger:
         parts += [Text(), _ledger(report)]
+    if sent := traffic.lines(report):
+        parts += [Text(), _list(traffic.HEADING, sent)]
     if report.warnings:
         parts += [Text(), *(_hanging("!", w, "yellow") for w in report.warnings)]
     for number, finding in enumerate(found, 1):
@@ -50,18 +51,20 @@ def render(report: Report, *, width: int = 100, colour: bool = False) -> str:
             Text(),
             _list(wording.LEADS, [f"{what}: {rest}" for what, _, rest in leads]),
         ]
+    if named := wording.unsized(report):
+        parts += [Text(), _list(wording.UNSIZED, [f"{what}: {rest}" for what, _, rest in named])]
     if lost := wording.unexplained(report):
         parts += [Text(), _list(wording.UNEXPLAINED, lost)]
     if blind := wording.not_checked(report):
         heading = f"Not checked ({plural(len(report.not_checked), 'pattern')})"
         parts += [Text(), _list(heading, [f"{cause}: {ids}" for cause, ids in blind])]
-    return _print(Group(*parts), width, colour)
+    return printed(Group(*parts), width, colour)
 
 
 def summary(rows: Sequence[tuple[str, Report | str]], *, width: int, colour: bool) -> str:
     """Several traces, one line each: its top finding, or why there is none. The folder that they
     share is said once."""
-    shared = _shared_folder([name for name, _ in rows])
+    shared = wording.shared_folder([name for name, _ in rows])
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("trace", overflow="fold", ratio=3)
     table.add_column("findings", justify="right", no_wrap=True)
@@ -71,16 +74,9 @@ def summary(rows: Sequence[tuple[str, Report | str]], *, width: int, colour: boo
         table.add_row(Text(clean(name.removeprefix(shared))), *_summary_row(result))
     where = f" in {clean(shared)}" if shared else ""
     more = Text("One trace alone, or --out DIR, shows its findings.", style="dim")
-    return _print(
+    return printed(
         Group(Text(f"{len(rows)} traces{where}", style="bold"), table, more), width, colour
     )
-
-
-def _shared_folder(names: Sequence[str]) -> str:
-    """The folders that all names begin with, with a slash at the end; or nothing."""
-    parts = [name.split("/")[:-1] for name in names]
-    same = takewhile(lambda level: len(set(level)) == 1, zip(*parts, strict=False))
-    return "".join(f"{level[0]}/" for level in same)
 
 
 def _summary_row(result: Report | str) -> tuple[str, str, Text]:
@@ -96,34 +92,19 @@ def _summary_row(result: Report | str) -> tuple[str, str, Text]:
     return str(len(result.findings)), saved, Text(named)
 
 
-def _print(what: RenderableType, width: int, colour: bool) -> str:
-    out = io.StringIO()
-    console = Console(
-        file=out,
-        width=max(width, 40),
-        color_system="standard" if colour else None,
-        no_color=not colour,
-        force_terminal=colour,
-        force_jupyter=False,  # in a notebook rich would show it by itself
-        highlight=False,
-        markup=False,
-        emoji=False,
-        legacy_windows=False,
-    )
-    console.print(what, crop=False)  # code keeps its lines, however narrow the terminal
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
-
-
 def _head(report: Report) -> RenderableType:
     name = Text(clean(report.source.path), style="bold", overflow="fold")
     lines = [wording.facts(report), wording.extent(report), *wording.coverage(report)]
-    return Group(name, *(Padding(Text(line), (0, 0, 0, 2)) for line in lines))
+    return Group(name, *(Padding(prose(line), (0, 0, 0, 2)) for line in lines))
 
 
 def _verdict(report: Report) -> list[RenderableType]:
-    lines = [Text(wording.verdict(report), style="bold")]
+    lines = [prose(wording.verdict(report), "bold")]
+    if report.job is not None:
+        who, why = job_text.verdict(report.job), job_text.reason(report.job)
+        lines = [prose(who, "bold"), *([prose(why)] if why else []), Text(), *lines]
     more = wording.record_instead(report) or wording.bound(report)
-    return [*lines, Text(more)] if more else [*lines]
+    return [*lines, prose(more)] if more else [*lines]
 
 
 def _overview(found: Sequence[Finding]) -> RenderableType:
@@ -142,19 +123,18 @@ def _overview(found: Sequence[Finding]) -> RenderableType:
 def _job(job: Job) -> RenderableType:
     """Who waits for whom: a sentence, a line for each rank, the worst collectives."""
     table = Table(box=None, pad_edge=False, header_style="dim")
-    names = ("rank", "waits", "transfers", "others wait for it", "most of its own time")
-    for name in names:
-        right = name not in ("most of its own time",)
+    for name in job_text.COLUMNS:
+        right = name != job_text.COLUMNS[-1]
         table.add_column(name, justify="right" if right else "left", no_wrap=True)
     listed = job_text.rows(job)
     for row in listed[: job_text.MOST]:
         table.add_row(*map(clean, row))
     more = len(listed) - job_text.MOST
-    lines = [job_text.verdict(job), *job_text.summary(job)]
-    shown = [Text(f"  {clean(job_text.collective(c))}") for c in job_text.worst(job)]
+    lines = [*job_text.summary(job), job_text.scope(job)]
+    shown = [prose(f"  {clean(line)}") for line in job_text.worst(job)]
     return Group(
         Text(job_text.HEADING, style="bold"),
-        *(Text(line) for line in lines if line),
+        *(prose(line) for line in lines if line),
         Padding(table, (0, 0, 0, 2)),
         *([Text(f"  and {more} more ranks")] if more > 0 else []),
         *shown,
@@ -182,7 +162,7 @@ def _hanging(mark: str, text: str, style: str = "") -> RenderableType:
     grid = Table.grid(padding=(0, 1))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    grid.add_row(Text(mark, style=style), Text(clean(text, 2000), overflow="fold"))
+    grid.add_row(Text(mark, style=style), prose(clean(text, 2000)))
     return grid
 
 
@@ -217,24 +197,24 @@ def _lines(report: Report, finding: Finding) -> list[tuple[str, Text]]:
     """The labelled lines under a finding's title, up to the code."""
     saved = Text.assemble((wording.savings(finding), "bold"))
     if span := wording.savings_range(finding):
-        saved.append(f"; {span}")
+        saved.append(prose(f"; {span}"))
     rows = [
         ("saves", saved),
-        ("kind", Text(wording.nature(report, finding))),
-        ("when", Text(wording.when(report, finding))),
+        ("kind", prose(wording.nature(report, finding))),
+        ("when", prose(wording.when(report, finding))),
     ]
     rows += _labelled("where", [Text(wording.source_line(x)) for x in finding.fix.where[:4]])
     if finding.explanation:
-        rows.append(("why", Text(clean(finding.explanation, 2000))))
+        rows.append(("why", prose(clean(finding.explanation, 2000))))
     if finding.fix.summary:
-        rows.append(("change", Text(clean(finding.fix.summary, 1000))))
+        rows.append(("change", prose(clean(finding.fix.summary, 1000))))
     return rows
 
 
 def _lines_after(finding: Finding) -> list[tuple[str, Text]]:
-    """Those below the code; numbers that the explanation has are not said again."""
-    rows = [("assumes", Text(clean(finding.assumes, 600)))] if finding.assumes else []
-    return rows + _labelled("also", [_evidence(row) for row in wording.further_evidence(finding)])
+    """The labelled lines below the code; numbers of the explanation are not repeated."""
+    rows = [("assumes", prose(clean(finding.assumes, 600)))] if finding.assumes else []
+    return rows + _labelled("also", [_evidence(row) for row in measures.further(finding)])
 
 
 def _labelled(label: str, texts: Sequence[Text]) -> list[tuple[str, Text]]:
@@ -242,9 +222,9 @@ def _labelled(label: str, texts: Sequence[Text]) -> list[tuple[str, Text]]:
     return [(label if i == 0 else "", text) for i, text in enumerate(texts)]
 
 
-def _evidence(row: wording.Row) -> Text:
-    beside = f"  ({row.beside})" if row.beside else ""
-    return Text.assemble(f"{row.label}: ", (row.value, "bold"), (beside, "dim"))
+def _evidence(row: measures.Row) -> Text:
+    beside = f"  ({unbroken(row.beside)})" if row.beside else ""
+    return Text.assemble(f"{row.label}: ", (unbroken(row.value), "bold"), (beside, "dim"))
 
 
 def _list(heading: str, lines: Sequence[str]) -> RenderableType:

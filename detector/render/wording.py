@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from detector.patterns import BY_ID
 from detector.render.clean import clean
 from detector.render.ledger import has_device, place
-from detector.render.units import duration, percent, plural, quantity, rounded, size
+from detector.render.units import duration, percent, plural, rounded, size
 from detector.report import (
     Finding,
     LedgerPlace,
@@ -25,9 +25,12 @@ from detector.taxonomy import NONE
 
 LEDGER = "Where the analyzed time went"
 LEADS = "Leads, less likely than not"
+UNSIZED = "Named by the language model alone; no replay says that it saves time here"
 UNEXPLAINED = "Not explained by a finding"
 _MEMORY = "memory bandwidth"
 _SHARED = 0.3  # of the estimated savings: where the least is less, other repairs save most of it
+_LINKED = 0.95  # of the GPU's events that link to a launch
+_WHOLE = 0.95  # of the analyzed time: nothing saves that, so no end of a range is given
 _WIDE = 0.1  # of the estimated savings: a range that is narrower is not worth a word
 
 
@@ -103,10 +106,11 @@ def _run(first: str, last: str) -> str:
 def when(report: Report, finding: Finding) -> str:
     """How often, in which steps, and the span from the start of the trace."""
     zero = report.source.span_us[0]
-    count = max(finding.occurrences, len(occurrences(finding)))
-    often = "once" if count == 1 else f"{count:,} times"
+    often = _often(finding)
     named = steps(report, finding.steps)
     inside = f" in {named}" if named else ""
+    if not often:
+        often, inside = (f"throughout {named}", "") if named else ("many times", "")
     if report.job is not None and finding.ranks and finding.ranks[0] != report.job.reference:
         return f"{often}{inside}, on rank {finding.ranks[0]}"  # another trace's axis
     start = max(finding.start_us - zero, 0.0)  # of a job: another rank may be earlier
@@ -114,93 +118,14 @@ def when(report: Report, finding: Finding) -> str:
     return f"{often}{inside}, {span} into the trace"
 
 
-@dataclass(frozen=True)
-class Row:
-    """One line of a table: what, how much, and beside what."""
-
-    label: str
-    value: str
-    beside: str = ""
-
-
-def further_evidence(finding: Finding, most: int = 3) -> list[Row]:
-    """The pattern's own measures that the explanation does not name; a single event is none."""
-    said = finding.explanation.lower()
-    own = {key: finding.evidence[key] for key in _own(finding) if key in finding.evidence}
-    rows = evidence(replace(finding, evidence=own))
-    return [row for row in rows if row.label.lower() not in said][:most]
-
-
-def _own(finding: Finding) -> tuple[str, ...]:
-    """Keys of the measures that an explanation of the pattern rests on."""
+def _often(finding: Finding) -> str:
+    """``6 times``, ``1,495 kernels``; empty where the number would tell nothing."""
+    count = max(finding.occurrences, len(occurrences(finding)))
+    if count == 1:
+        return "once"
     pattern = BY_ID.get(finding.pattern)
-    return pattern.facts if pattern else ()
-
-
-def evidence(finding: Finding, most: int = 5, *, everything: bool = False) -> list[Row]:
-    """The numbers behind a finding: first those that its explanation names, then the pattern's
-    own, then those that most exceed the rest of the trace; those that do not, only where
-    ``everything`` is asked for.
-
-    ``evidence`` holds ``{key: {"value", "unit", "rest"}}``, beside plain values.
-    """
-    own, said = _own(finding), finding.explanation
-    measured = [
-        (re.search(rf"\b{re.escape(label)} \d", said) is None, key not in own, label, value)
-        for key, value in finding.evidence.items()
-        if isinstance(value, Mapping) and value.get("value") is not None
-        for label in [_label_of(key, value)]
-    ]
-    if not everything:
-        measured = [m for m in measured if not m[0] or (_excess(m[3]) > 0 and not _single(m[3]))]
-    measured.sort(key=lambda m: (m[0], m[1], -_excess(m[3])))
-    rows = [_measured(label, value) for _, _, label, value in measured]
-    rows += [
-        Row(_label(key), quantity(key, value))
-        for key, value in finding.evidence.items()
-        if isinstance(value, str | int | float)
-    ]
-    return rows[:most]
-
-
-def top_features(finding: Finding) -> str:
-    """What spoke most for the place, in words; empty where the report does not say."""
-    listed = finding.evidence.get("top_features")
-    return "; ".join(clean(str(one), 120) for one in listed) if isinstance(listed, list) else ""
-
-
-def _excess(row: Mapping[str, object]) -> float:
-    """By how much a measure exceeds its baseline: shares by the difference, others by a fifth of
-    the ratio; what stays below it counts a tenth."""
-    value, rest = (x if isinstance(x, int | float) else 0.0 for x in _pair(row))
-    more = value - rest
-    far = more if row.get("unit") == "share" else 0.2 * more / max(abs(value), abs(rest), 1e-9)
-    return far if far > 0 else -0.1 * far
-
-
-def _single(row: Mapping[str, object]) -> bool:
-    """Whether it is a count of one, which ``when`` tells better."""
-    return row.get("unit") == "count" and row.get("value") == 1
-
-
-def _pair(row: Mapping[str, object]) -> tuple[object, object]:
-    return row.get("value"), row.get("rest")
-
-
-def _measured(label: str, row: Mapping[str, object]) -> Row:
-    unit = str(row.get("unit", ""))
-    value, rest = _pair(row)
-    beside = f"baseline {quantity(unit, rest)}" if rest is not None else ""
-    return Row(clean(label, 80), quantity(unit, value), beside)
-
-
-def _label_of(key: str, row: Mapping[str, object]) -> str:
-    """What a measure is called: its label, else its key in words."""
-    return str(row.get("label") or _label(key))
-
-
-def _label(key: str) -> str:
-    return clean(re.sub(r"_(us|ns|ms|share|bytes)$", "", key).replace("_", " "), 80)
+    noun = pattern.counted if pattern else "times"
+    return f"{count:,} {noun}" if noun else ""
 
 
 def facts(report: Report) -> str:
@@ -219,7 +144,7 @@ def extent(report: Report) -> str:
     analyzed = f"analyzed {duration(report.summary.analyzed_us)} of {duration(whole)}"
     count = len(report.source.steps)
     named = steps(report, range(count))
-    return f"{plural(count, 'step')} ({named}) · {analyzed}" if count else f"no step · {analyzed}"
+    return f"{plural(count, 'step')} ({named}) · {analyzed}" if count else f"no steps · {analyzed}"
 
 
 def coverage(report: Report) -> list[str]:
@@ -230,9 +155,8 @@ def coverage(report: Report) -> list[str]:
     for what, counts in (("repaired", c.repaired), ("left out", c.dropped)):
         if counts:
             out.append(f"{what}: {_counts(counts)}")
-    if report.source.kernels and min(c.kernels_with_launch, c.kernels_with_op) < 0.995:
-        launch, op = percent(c.kernels_with_launch), percent(c.kernels_with_op)
-        out.append(f"{launch} of the GPU's events link to their launch, {op} to their op")
+    if report.source.kernels and c.kernels_with_op < _LINKED * c.kernels_with_launch:
+        out.append(f"{rounded(c.kernels_with_op)} of the GPU's events link to an op")
     return out
 
 
@@ -291,12 +215,14 @@ def bound(report: Report) -> str:
         device, work, ranked = "GPU", "kernels", report.top_kernels
     most = f", most in {place(largest.where[0])}" if largest.where else ""
     label = clean(largest.label or largest.cause, 80).removeprefix(f"{device} busy: ")
-    bound_by = f"Bound by {label}, {rounded(largest.share)} of the time{most}."
+    parts = [f"Bound by {label}, {rounded(largest.share)} of the time{most}."]
     if busy < 0.005:
-        return f"{bound_by} The {device} computes nothing."
-    computes = f"The {device} computes {rounded(busy)} of the time."
-    left = f"At most {rounded(max(1 - busy, 0.0))} can be saved without making the {work} faster."
-    parts = [bound_by, computes, left]
+        return f"{parts[0]} The {device} computes nothing."
+    if largest.group != "busy":
+        parts.append(f"The {device} computes {rounded(busy)} of the time.")
+    left = max(1 - busy, 0.0)
+    most_left = f"At most {rounded(left)}" if left >= 0.005 else "Nothing"
+    parts.append(f"{most_left} can be saved without faster {work}.")
     if ranked and (speed := reached(ranked[0])):
         parts.append(f"The heaviest, {clean(ranked[0].name, 60)}, reaches {speed}.")
     return " ".join(parts)
@@ -315,7 +241,16 @@ def reached(row: TopEvent) -> str:
     computes = row.tflop_per_s and row.limit != _MEMORY
     figure = _rate(row.tflop_per_s) if computes else f"{row.gb_per_s:,.0f} GB/s"
     of = "memory" if row.limit == _MEMORY else clean(row.limit.removesuffix(" arithmetic"), 20)
-    return f"{figure}, {rounded(row.peak_share)} of {of} peak" if of else figure
+    if not of:
+        return figure
+    if row.peak_share > 1:
+        return f"{figure}, above {of} peak"
+    return f"{figure}, {rounded(row.peak_share)} of {of} peak"
+
+
+def shapes(row: TopEvent) -> str:
+    """``[32, 256, 14, 14], [1024, 256, 1, 1]``: the inputs that are tensors with dimensions."""
+    return ", ".join(re.findall(r"\[\d[\d, ]*\]", row.shapes))
 
 
 def _rate(tflop_per_s: float) -> str:
@@ -326,9 +261,12 @@ def _rate(tflop_per_s: float) -> str:
 
 def peaks(report: Report) -> str:
     """The peaks that the tables compare with, and where they stand; empty where there are none."""
-    if not any(row.gb_per_s for row in (*report.top_kernels, *report.top_ops)):
+    rows = (*report.top_kernels, *report.top_ops)
+    if not any(row.gb_per_s for row in rows):
         return ""
-    counted = "Reached: by recorded shapes, each input and output moved once, masks not taken off."
+    counted = "Rates take the recorded shapes, each input and output moved once, and no masks."
+    if any(row.peak_share > 1 for row in rows):
+        counted += " Above a peak: caches, or an algorithm with fewer operations (Winograd)."
     if (p := report.peaks) is None:
         return counted
     types = {"fp32": p.fp32_tflop_per_s, "TF32": p.tf32_tflop_per_s, "fp16": p.fp16_tflop_per_s,
@@ -351,13 +289,13 @@ def _inside(sentence: str) -> str:
 
 
 def findings(report: Report) -> list[Finding]:
-    """Those to show, the largest savings first; none where the trace cannot be analyzed."""
+    """The findings to show, the largest savings first; none where the trace cannot be analyzed."""
     return by_savings(report.findings) if report.analyzable else []
 
 
 def by_savings(found: Sequence[Finding]) -> list[Finding]:
-    """The largest estimated savings first."""
-    return sorted(found, key=lambda f: (-f.estimated_savings_us, f.start_us, f.pattern))
+    """The largest estimated savings first, by their share: ranks of a job take unlike long."""
+    return sorted(found, key=lambda f: (-f.share, f.start_us, f.pattern))
 
 
 def savings(finding: Finding) -> str:
@@ -370,11 +308,15 @@ def savings_range(finding: Finding) -> str:
     (low, high), best = finding.savings_range_us, finding.estimated_savings_us
     if high - low <= _WIDE * best:
         return ""
-    likely = f"likely {duration(low)} to {duration(high)}"
+    everything = best / finding.share if finding.share else high + 1.0  # the analyzed time
+    end = f"to {duration(high)}" if high < _WHOLE * everything else "or more"
+    likely = f"likely {duration(low)} {end}"
     if low >= _SHARED * best:
         return likely
     much = "almost all" if low < _WIDE * best else "most"
-    return f"{likely}; {much} of it overlaps with the other findings"
+    if 0 < finding.savings_alone_us < _SHARED * best:
+        return f"{likely}; {much} of it only once other findings or leads are repaired"
+    return f"{likely}; {much} of it overlaps with other findings or leads"
 
 
 def one_line(finding: Finding) -> str:
@@ -401,6 +343,20 @@ def _lead(lead: Finding) -> str:
     return f"saves {savings(lead)}, confidence {lead.confidence:.2f}{_at(lead)}"
 
 
+def unsized(report: Report) -> list[tuple[str, str, str]]:
+    """(title, pattern, the rest of the line) of what a model names beside the candidates."""
+    begun = report.source.span_us[0]
+    return [
+        (
+            BY_ID[one.pattern].title if one.pattern in BY_ID else clean(one.pattern),
+            clean(one.pattern),
+            f"{duration(one.start_us - begun)} into the trace, confidence {one.confidence:.2f}:"
+            f" {first_sentence(clean(one.explanation, 1000))[0]}",
+        )
+        for one in report.judging.unsized
+    ]
+
+
 def unexplained(report: Report) -> list[str]:
     """``21 % of the time (20.1 ms): host: framework Python, most in layers.py:95 forward``."""
     return [_lost(row) for row in report.unexplained] if report.analyzable else []
@@ -410,3 +366,9 @@ def _lost(row: LedgerRow) -> str:
     most = f", most in {place(row.where[0])}" if row.where else ""
     label = clean(row.label or row.cause, 80).removeprefix("unexplained: ")
     return f"{rounded(row.share)} of the time ({duration(row.us)}): {label}{most}"
+
+
+def shared_folder(labels: Sequence[str]) -> str:
+    """The folder that all of these lie in, with its last separator; empty without one."""
+    common = os.path.commonprefix(labels)  # noqa: RUF071 - separators of either system
+    return common[: max(common.rfind("/"), common.rfind("\\")) + 1]

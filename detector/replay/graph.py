@@ -12,7 +12,6 @@ Not known, and so left as recorded: how long a collective would have waited for 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,10 +20,8 @@ import numpy as np
 from detector.index_sets import distinct
 from detector.replay import streams, threads, waits
 from detector.replay.columns import LAUNCH, SERVED, STREAM, THREAD, WAIT, Columns
-from detector.replay.edits import Edit, Times
-from detector.replay.program import Program
 from detector.replay.repair import Repair
-from detector.replay.savings import Savings
+from detector.replay.savings import Savings, Times
 from detector.replay.solve import Deps, Sequences, Stuck, UInt8, arrange, sequences
 from detector.trace import HOST_CATS, Bool, Cat, Int32, Int64, Trace
 
@@ -63,41 +60,17 @@ class Graph:
         self._build()
 
     # -- replays -------------------------------------------------------------------------------
-    def replay(self, edits: list[Edit] | tuple[Edit, ...] = ()) -> Times:
-        """All times after these edits. Raises Stuck where they make events wait in a circle."""
-        program = Program(self)
-        program.change(edits)
-        return program.run()
-
     def solve(self, repair: Repair | None = None) -> Times:
         """All times after a repair. Raises Stuck where it is of no row of its kind."""
         return self._savings.times(repair or Repair(), self.trace.start, self.trace.end)
-
-    def makespan(self, span: tuple[int, int] | None = None) -> int:
-        """ns from the first event to the last of the program and the device, as recorded; with
-        ``span`` [start, end) from the last of them up to its start to the last up to its end.
-        Threads that only watch do not count."""
-        return self._savings.makespan(span)
 
     def saved(self, repair: Repair, span: tuple[int, int] | None = None) -> int:
         """ns that the makespan loses; with ``span`` [start, end), by how much earlier the program
         gets to its end if what lies from its start on is repaired. Never negative."""
         return self._savings.saved(repair, span)
 
-    def saved_each(
-        self, repairs: Sequence[Repair], span: tuple[int, int] | None = None
-    ) -> list[int]:
-        """`saved` of each repair alone."""
-        return [self.saved(repair, span) for repair in repairs]
-
-    def waterfall(
-        self, repairs: Sequence[Repair], span: tuple[int, int] | None = None
-    ) -> list[int]:
-        """What each repair saves once those before it are made; adds up to what all save."""
-        return self._savings.waterfall(repairs, span)
-
     def saved_between(self, repair: Repair, edges: Int64) -> Int64:
-        """Of one replay, ns saved between each two of the times ``edges``: of n edges n - 1.
+        """The ns that one replay saves between each two of the times ``edges``: n - 1 for n edges.
 
         Adds up to what is saved by the last edge. A part is negative where what was gained before
         it is lost in it again (a device that the host no longer holds up catches up later).
@@ -132,6 +105,7 @@ class Graph:
 
     @property
     def _calls(self) -> Int64:
+        """For each row the frame of the built-in that calls it and nothing else; else the row."""
         t = self.trace
         frames = t.rows(Cat.PYTHON_FUNCTION)
         used = distinct(t.name[frames]).tolist()
@@ -212,15 +186,6 @@ class Graph:
             for k, rows in self.streams.items()
         }
 
-    @cached_property
-    def works_of(self) -> dict[int, list[int]]:
-        """Rows of device work by the row of the call that issued them."""
-        found: dict[int, list[int]] = {}
-        rows = np.flatnonzero(self.is_work & (self.trace.launch >= 0))
-        for row, call in zip(rows.tolist(), self.trace.launch[rows].tolist(), strict=True):
-            found.setdefault(call, []).append(row)
-        return found
-
     # -- constants -----------------------------------------------------------------------------
     def _build(self) -> None:
         t = self.trace
@@ -232,10 +197,9 @@ class Graph:
         self.gap[nodes[1:][same]] = gaps[same]
         across = threads.attach(self)
         device = streams.place(self)
-        awaited = waits.find(self)
-        edges = [*across, *device, *waits.between_streams(self), awaited.edge]
+        self.waits, awaited = waits.find(self)
+        edges = [*across, *device, *waits.between_streams(self), awaited]
         self.deps = Deps.of(2 * len(t), edges, self._kinds)
-        self.waits = awaited
         self.order = self._arrange()
 
     def _arrange(self) -> Int32:
@@ -253,7 +217,7 @@ class Graph:
         raise AssertionError("tracks alone are no circle")
 
     def _without(self, deps: Deps, left_out: Bool) -> Deps:
-        """Without some; who waited then comes as long after the one before it as recorded."""
+        """The dependencies without some; a node that lost one follows its predecessor as before."""
         if not left_out.any():
             return deps
         prev = self.sequences.before(len(self.gap))
@@ -268,7 +232,7 @@ class Graph:
         return np.asarray(self.origin[nodes] + self.dur[nodes], np.int64)
 
     def _kinds(self, node: Int64, on: Int64) -> UInt8:
-        """Of what ``node`` waits for."""
+        """The kind of each dependency: what ``node`` waits for."""
         t = self.trace
         kind = np.full(len(node), THREAD, np.uint8)
         mine, its = self.is_work[node // 2], self.is_work[on // 2]
@@ -283,22 +247,6 @@ class Graph:
         """Rows of the program: device work, and host events of the threads that run it. The others
         fetch data or watch: where they are waited for, those who wait are late."""
         return self.is_work | (self.is_host & threads.working(self)[self.trace.track])
-
-    @cached_property
-    def deps_by_node(self) -> dict[int, tuple[tuple[int, int], ...]]:
-        """(node, delay) of what each node waits for."""
-        found: dict[int, tuple[tuple[int, int], ...]] = {}
-        on, delay = self.deps.on.tolist(), self.deps.delay.tolist()
-        for node, pair in zip(self.deps.node.tolist(), zip(on, delay, strict=True), strict=True):
-            found[node] = (*found.get(node, ()), pair)
-        return found
-
-    @cached_property
-    def across(self) -> set[int]:
-        """Nodes whose first dependency is on another thread."""
-        first = self.deps.ptr[:-1][np.diff(self.deps.ptr) > 0]
-        between = (self.deps.kind[first] & (THREAD | SERVED)) > 0
-        return set(self.deps.node[first[between]].tolist())
 
     @cached_property
     def typical(self) -> Typical:
@@ -316,8 +264,8 @@ class Graph:
         )
 
     def observed(self, rows: Int64) -> tuple[Int64, Int64]:
-        """Of a stream's works, ns from issue to start, and from the end of the work before to the
-        start."""
+        """For each work of a stream the ns from its issue to its start, and to its start from the
+        end of the work before it."""
         t = self.trace
         since = t.start[rows] - self.issued[rows]
         between = np.full(len(rows), np.iinfo(np.int64).max // 4)  # nothing before the first

@@ -104,7 +104,7 @@ def joined(repairs: Sequence[Repair]) -> Repair:
 
 
 def _trusted(**fields: Int64 | Capped) -> Repair:
-    """Of rows that are in order, each once: they need no sorting."""
+    """A repair of rows that are in order, each once: they need no sorting."""
     made = object.__new__(Repair)
     for name, value in fields.items():
         object.__setattr__(made, name, value)
@@ -129,7 +129,7 @@ def _reach(sets: Sequence[Int64]) -> int:
 
 
 def _least_of(sets: Sequence[Capped]) -> Capped:
-    """By table, as the rows of the largest repairs are most of a trace."""
+    """The least by row; through a table, as the rows of the largest repairs are most of a trace."""
     filled = [capped for capped in sets if len(capped[0])]
     if len(filled) < 2:
         return filled[0] if filled else _uncapped()

@@ -9,7 +9,6 @@ comes later, and more removals never save less (a property test).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,13 +16,26 @@ import numpy as np
 
 from detector.index_sets import distinct, union
 from detector.replay.columns import LAUNCH, SERVED, STREAM, WAIT, Columns
-from detector.replay.edits import Times
 from detector.replay.repair import Repair
 from detector.replay.solve import Stuck, UInt8, cap, take_out, times
 from detector.replay.waits import OWN_NS
 from detector.trace import Bool, Int32, Int64
 
 _CALL_NS = 20_000  # the interpreter's way from one call to the next, at most
+
+
+@dataclass(frozen=True)
+class Times:
+    """Where the trace's rows lie after a replay, ns.
+
+    Meaningless where not ``keep``, and the recorded times where not ``timed`` (rows that are
+    neither host program nor device work).
+    """
+
+    start: Int64
+    end: Int64
+    keep: Bool
+    timed: Bool
 
 
 @dataclass(frozen=True)
@@ -37,7 +49,7 @@ class Changed:
 
 
 class Savings:
-    """Of one program. Everything is computed once, on demand."""
+    """Replays of one program after repairs. What they share is computed once, on demand."""
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
@@ -71,9 +83,8 @@ class Savings:
         host, work = np.flatnonzero(columns.is_host), np.flatnonzero(columns.is_work)
         start[host], end[host] = at[2 * host], at[2 * host + 1]
         start[work], end[work] = at[2 * work] - changed.dur[2 * work], at[2 * work]
-        none = np.zeros(0, np.int64)
         timed = columns.is_host | columns.is_work
-        return Times(start, end, ~changed.gone[::2], timed, none, none, none, none, {})
+        return Times(start, end, ~changed.gone[::2], timed)
 
     def _at(self, changed: Changed) -> Int64:
         columns = self.columns
@@ -90,11 +101,6 @@ class Savings:
         )
 
     # -- what they save ------------------------------------------------------------------------
-    def makespan(self, span: tuple[int, int] | None) -> int:
-        """See `Graph.makespan`."""
-        if span is None:
-            return self._ends(None) - self.floor
-        return int(np.diff(self._reached(self._by_time[1], np.array(span)))[0])
 
     def saved(self, repair: Repair, span: tuple[int, int] | None) -> int:
         """See `Graph.saved`."""
@@ -105,16 +111,6 @@ class Savings:
             return 0
         after = self._last(self._at(self._changed(repair)), until)
         return self._ends(until) - after
-
-    def waterfall(self, repairs: Sequence[Repair], span: tuple[int, int] | None) -> list[int]:
-        """See `Graph.waterfall`."""
-        done, joint, shares = 0, Repair(), []
-        for repair in repairs:
-            joint = joint | repair
-            saved = self.saved(joint, span)
-            shares.append(saved - done)
-            done = saved
-        return shares
 
     def between(self, repair: Repair, edges: Int64) -> Int64:
         """See `Graph.saved_between`."""
@@ -139,8 +135,8 @@ class Savings:
         return self._known_last[until]
 
     def _may_be_last(self, until: int | None) -> Int32:
-        """Of the program's nodes recorded up to ``until`` those that can come last: all of device
-        work, as works overlap; on a thread those after which no other of them comes."""
+        """The program's nodes recorded up to ``until`` that can come last: all device work, as
+        works overlap; on a thread the nodes after which no other of them comes."""
         columns, nodes = self.columns, self.nodes
         mine = columns.program[nodes // 2]
         if until is not None:
@@ -230,8 +226,8 @@ class Savings:
         return gone
 
     def _left(self, lead: Int64, last: Int64, gap: Int64) -> Int64:
-        """Of the time before events that go, from node ``lead`` to place ``last``: outside an op
-        the interpreter's way to the next call is shorter by one call."""
+        """What is left of the time before events that go, from node ``lead`` to place ``last``:
+        outside an op the interpreter's way to the next call is shorter by one call."""
         after = self.nodes[np.minimum(last + 1, len(self.nodes) - 1)]
         follows = self.prev[after] == self.nodes[last]
         between = ~self.columns.in_op[lead // 2]

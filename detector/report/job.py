@@ -1,7 +1,8 @@
-"""What a report says of a job of several ranks. Fields mirror ``report.json``, name for name.
+"""What a report says of communication and of a job of several ranks.
 
-The text below each field is what ``docs/report.md`` says of it. Times are µs; instants are on the
-axis of the report's own trace, the reference rank's, whatever the other ranks' clocks said.
+Fields mirror ``report.json``, name for name. The text below each field is what ``docs/report.md``
+says of it. Times are µs; instants are on the axis of the report's own trace, the reference rank's,
+whatever the other ranks' clocks said.
 """
 
 from __future__ import annotations
@@ -89,9 +90,11 @@ class JobStraggler:
     share: float
     """That, over all waiting."""
     cause: str
-    """What its own time shows where the others waited: an id of the ledger, its largest excess."""
+    """What its own time shows where the others waited: an id of the ledger, its largest excess;
+    ``before``: its recording begins later than theirs."""
     kind: str
-    """``data``, ``host``, ``compute``, ``sync``, ``copy`` or ``unknown``."""
+    """``data``, ``host``, ``compute``, ``sync``, ``copy``, ``before`` (late when its recording
+    begins) or ``unknown``."""
     causes: tuple[JobCause, ...]
     """All excesses, largest first."""
     detail: str
@@ -100,34 +103,64 @@ class JobStraggler:
 
 @dataclass(frozen=True)
 class JobTraffic:
-    """Collectives of one kind and size, over all ranks."""
+    """Collectives of one kind and size, of all ranks that were read."""
 
     op: str
     """The operation."""
     dtype: str
-    """Type of an element, as the trace spells it; empty where untold."""
+    """Type of an element, as the trace spells it; empty where unknown."""
     group: str
     """Process group."""
     dimension: str
     """``data``, ``tensor``, ``pipeline`` or ``expert`` parallel, where the group's name tells."""
     group_size: int
-    """Ranks of the group; 0 where untold."""
+    """Ranks of the group; 0 where unknown."""
     algorithm: str
     """By the kernel's name; empty where it does not tell."""
     protocol: str
     """By the kernel's name; empty where it does not tell."""
     bytes: int
-    """Of one message; -1 where untold."""
+    """Of one message; -1 where unknown."""
     calls: int
-    """How often, over all ranks."""
+    """How often."""
     elements: int
-    """Over all calls; -1 where untold."""
+    """Over all calls; -1 where unknown."""
     transfer_us: float
     """The fastest instance; the rest of the others' time is waiting, or nobody can tell."""
     bus_gbs: float
-    """Bus bandwidth of the median instance; 0 where untold."""
+    """Bus bandwidth of the median instance; 0 where unknown."""
     best_bus_gbs: float
     """Of the fastest instance of this size."""
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """What one rank reduces of gradients in a step, beside the model's own size."""
+
+    reduced_bytes: float
+    """Of all-reduces and reduce-scatters in a step, but for those of groups that are not data
+    parallel."""
+    reduced_elements: float
+    """The same, elements."""
+    model_bytes: int
+    """Of the gradients of all parameters, each once."""
+    model_elements: int
+    """The same, elements; -1 where only copies show them."""
+    times: float
+    """Reduced bytes over the model's: 1 under DDP; n where n micro-steps all reduce; less where
+    gradients are sharded, or reduced in a smaller type."""
+    known_by: str
+    """``shapes`` of the gradients, or ``copies`` of them out of DDP's buckets."""
+
+
+@dataclass(frozen=True)
+class Communication:
+    """What this trace's rank sends."""
+
+    traffic: tuple[JobTraffic, ...]
+    """Its collectives by kind and size, most bytes first."""
+    gradients: Gradients | None = None
+    """Null where it is not under DDP, or nothing tells how large the gradients are."""
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ class FindingChange:
 
     @property
     def finding(self) -> Finding:
-        """As it was first found."""
+        """The finding as it was first found."""
         found = self.before or self.after
         assert found is not None
         return found
@@ -143,7 +143,7 @@ def compare(before: Report, after: Report) -> Difference:
 
 
 def expected(difference: Difference, patterns: Sequence[str]) -> list[str]:
-    """Of each pattern that was to be repaired and is not, a sentence. Raises DetectorError for a
+    """A sentence for each pattern that was to be repaired and is not. Raises DetectorError for a
     pattern that does not exist."""
     wrong = []
     for pattern in patterns:
@@ -187,16 +187,17 @@ def _other_program(a: Sequence[ProgramOp], b: Sequence[ProgramOp]) -> tuple[str,
     if not a or not b:
         return ()  # graphs and compiled code show none
     if (alike := _alike(a, b, lambda op: op.name)) < SAME_PROGRAM:
-        return (f"the programs differ: {alike:.0%} of the matrix products and convolutions of a "
-                "step are the same by op and number",)  # fmt: skip
+        return (f"the programs differ: {100 * alike:.0f} % of the matrix products and convolutions "
+                "of a step are the same by op and number",)  # fmt: skip
     kinds = [{(op.name, op.shapes) for op in ops if op.shapes} for ops in (a, b)]
     shared = len(kinds[0] & kinds[1]) / max(min(map(len, kinds)), 1)
     if all(kinds) and shared < SAME_PROGRAM:
         # of the trace with fewer kinds: where shapes change with every step, one has many more
         alike = shared
         return (
-            f"the shapes differ, as with another batch size or model: {alike:.0%} of the matrix "
-            "products and convolutions of a step have the same input shapes",
+            "the shapes differ, as with another batch size or model: "
+            f"{100 * alike:.0f} % of the matrix products and convolutions of a step have the same "
+            "input shapes",
         )
     return ()
 

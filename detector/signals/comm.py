@@ -22,7 +22,7 @@ ALIKE: Final = 3
 
 def extra_rounds(s: Signals) -> Int64:
     """Reductions called for again before the optimizer's step: in the same size, or, where sizes
-    are not told (a CPU backend's spans carry none), after an earlier pass of the model."""
+    are not recorded (a CPU backend's spans carry none), after an earlier pass of the model."""
     a, trace = s.activity, s.trace
     rows = _reductions(s)
     updates = np.sort(trace.start[a.host("optimizer_step")])
@@ -80,11 +80,19 @@ def small_collectives(s: Signals) -> Int64:
     small = (trace.msg_elems[rows] >= 0) & (trace.msg_elems[rows] * WIDEST < SMALL_BYTES)
     if not a.has_device:
         small = trace.dur[rows] < SHORT_NS
-    elif not (trace.msg_elems[rows] >= 0).any():  # no sizes: by how long they take
-        small = trace.dur[rows] < SHORT_NS // 10
+    elif (
+        len(rows) and not (trace.msg_elems[rows] >= 0).any()
+    ):  # no sizes: by how long they take, when none waits
+        fastest, known = s.once(_fastest_alike)
+        small = np.where(known, fastest, trace.dur[rows]) < SHORT_NS // 10
     rows = np.setdiff1d(rows[small], s["extra-round"], assume_unique=True)
-    steps = max(1, len(trace.steps))
-    return rows if len(rows) >= MANY * steps else rows[:0]
+    return rows if len(rows) >= MANY * max(1, len(_steps(s))) else rows[:0]
+
+
+def _steps(s: Signals) -> Int64:
+    """Where steps begin, ns: the marked ones, else after each update of the parameters."""
+    marked = np.array([step.start for step in s.trace.steps], np.int64)
+    return marked if len(marked) else np.sort(s.trace.end[s.activity.host("optimizer_step")])
 
 
 def exposed(s: Signals) -> Int64:
@@ -94,7 +102,7 @@ def exposed(s: Signals) -> Int64:
 
 
 def late_ranks(s: Signals) -> Int64:
-    """Those that are mostly waiting: a collective begins when the last rank has arrived."""
+    """Collectives that are mostly waiting: one begins when the last rank has arrived."""
     if not s.activity.has_device:
         return s.activity.comm_rows[:0]
     rows = _uncovered(s)
@@ -114,32 +122,67 @@ def _uncovered(s: Signals) -> Int64:
 
 def transfer_ns(s: Signals, rows: Int64) -> Int64:
     """An estimate of these collectives' transfer, ns: the rest is waiting for other ranks."""
-    found: Int64 = s.once(_fastest_alike)[np.searchsorted(s.activity.comm_rows, rows)]
+    found: Int64 = s.once(_transfer)[np.searchsorted(s.activity.comm_rows, rows)]
     return found
 
 
-def _fastest_alike(s: Signals) -> Int64:
+def _transfer(s: Signals) -> Int64:
     """Of all collectives, among each other.
 
-    What the fastest of its kind and size takes, of three and more. Where fewer are alike, what its
-    size takes at the best rate of its kind, and no less than the fastest of its kind; where sizes
-    are not known, the fastest of its kind. Its own duration where there are not even three of its
-    kind: then waiting cannot be distinguished from transfer.
+    What the fastest alike takes. Where fewer than three are alike, what its size takes at the best
+    rate of its kind, and no less than the fastest of its kind; where neither size nor place is
+    known, the fastest of its kind. Its own duration where there are not even three of its kind:
+    then waiting cannot be distinguished from transfer.
     """
     trace, rows = s.trace, s.activity.comm_rows
     if not len(rows):
         return rows
-    dur, size = trace.dur[rows], trace.msg_elems[rows]
-    kind = np.stack([trace.name[rows], trace.collective[rows], trace.group[rows]]).astype(np.int64)
-    fastest, count = _fastest(np.concatenate([kind, size[None]]), dur)
+    dur, size, kind = trace.dur[rows], trace.msg_elems[rows], _kind(s)
     of_kind, kinds = _fastest(kind, dur)
     known = size > 0
     rate = np.where(known, dur / np.maximum(size, 1), np.inf)
     best_rate = _fastest(kind, rate)[0]
     by_size = np.where(known, np.where(known, size, 0) * np.where(known, best_rate, 0.0), 0.0)
     by_kind = np.minimum(dur, np.maximum(of_kind, by_size.astype(np.int64)))
-    estimate = np.where((count >= ALIKE) & (size >= 0), fastest, by_kind)
+    fastest, alike = s.once(_fastest_alike)
+    estimate = np.where(alike, fastest, by_kind)
     return np.where(kinds >= ALIKE, estimate, dur).astype(np.int64)
+
+
+def _fastest_alike(s: Signals) -> tuple[Int64, Bool]:
+    """Of all collectives, what the fastest of the same kind and size takes, and whether three and
+    more are alike.
+
+    Without sizes, of the same kind and place in the step: each step sends the same in the same
+    order.
+    """
+    rows, kind = s.activity.comm_rows, _kind(s)
+    size = s.trace.msg_elems[rows].astype(np.int64)
+    place = np.where(size < 0, _place_in_step(s, rows, kind), -1)
+    fastest, count = _fastest(np.concatenate([kind, [size, place]]), s.trace.dur[rows])
+    return fastest, (count >= ALIKE) & ((size >= 0) | (place >= 0))
+
+
+def _kind(s: Signals) -> Int64:
+    t, rows = s.trace, s.activity.comm_rows
+    return np.stack([t.name[rows], t.collective[rows], t.group[rows]]).astype(np.int64)
+
+
+def _place_in_step(s: Signals, rows: Int64, kind: Int64) -> Int64:
+    """Number of each among its kind in its step, from 0; -1 outside of steps, and in steps with
+    more or fewer of the kind than is usual."""
+    place = np.full(len(rows), -1, np.int64)
+    step = np.searchsorted(_steps(s), called(s, rows), side="right") - 1
+    which = groups(*kind)[1]
+    for number in np.unique(which).tolist():
+        mine = np.flatnonzero((which == number) & (step >= 0))
+        mine = mine[np.argsort(step[mine], kind="stable")]
+        _, first, count = np.unique(step[mine], return_index=True, return_counts=True)
+        usual = int(np.median(count)) if len(count) else 0
+        for begin, many in zip(first.tolist(), count.tolist(), strict=True):
+            if many == usual:
+                place[mine[begin : begin + many]] = np.arange(many)
+    return place
 
 
 def _fastest(key: Int64, value: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int64]:

@@ -14,7 +14,7 @@ from detector import vocabulary
 from detector.activity import CALLS, HOST_NAMED, OP_DEPTH, Activity
 from detector.index_sets import union
 from detector.intervals import Intervals
-from detector.signals.frames import owners
+from detector.signals.frames import owners, readable
 from detector.signals.timeline import FOREVER, Timeline, timeline
 from detector.taxonomy import Need
 from detector.trace import HOST_CATS, Bool, Cat, Int8, Int64, Trace
@@ -102,7 +102,7 @@ class Signals:
         return int(np.argmax(outside)) if outside.any() else a.main_track
 
     def on(self, rows: Int64, track: int) -> Int64:
-        """Those of ``rows`` on this thread."""
+        """The rows among ``rows`` on this thread."""
         found: Int64 = rows[self.trace.track[rows] == track]
         return found
 
@@ -130,6 +130,11 @@ class Signals:
         """For each name whose Python frame it is; see ``frames``."""
         return owners(self.trace)
 
+    @cached_property
+    def readable_frame(self) -> Int8:
+        """The same for a place to show: what a compiler wrote is nobody's own."""
+        return readable(self.trace, self.frame_owner)
+
     def called(self, *kinds: str) -> Bool:
         """For each row whether it is a runtime or driver call of one of these kinds."""
         flags = np.zeros(len(self.trace), np.bool_)
@@ -139,19 +144,14 @@ class Signals:
 
     @cached_property
     def own_time(self) -> Int64:
-        """Of each host event its time less that of the events right inside it, ns."""
+        """The time of each host event less that of the events right inside it, ns."""
         trace = self.trace
         inner = np.flatnonzero(trace.parent >= 0)
         spent = np.bincount(trace.parent[inner], trace.dur[inner], len(trace))
         return np.maximum(trace.dur - spent.astype(np.int64), 0)
 
-    @cached_property
-    def launch_of(self) -> Int64:
-        """For each device event its call; -1 without one."""
-        return self.trace.launch.astype(np.int64)
-
     def named(self, rows: Int64, kind: str) -> Int64:
-        """Those of ``rows`` with a name of a kind of ``vocabulary.HOST``."""
+        """The rows among ``rows`` with a name of a kind of ``vocabulary.HOST``."""
         return self.activity.named(rows, vocabulary.HOST[kind])
 
     @cached_property

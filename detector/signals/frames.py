@@ -38,6 +38,15 @@ def owners(trace: Trace) -> Int8:
     return owner
 
 
+def readable(trace: Trace, owner: Int8) -> Int8:
+    """``owner`` without the frames that no reader can change: those go as ``LIBRARY``."""
+    shown = owner.copy()
+    for i in np.flatnonzero(owner == OWN).tolist():
+        if vocabulary.INTERNAL_FRAME.search(trace.names[i]):
+            shown[i] = LIBRARY
+    return shown
+
+
 def climb(trace: Trace, rows: Int64, wanted: Int8, at_least: int) -> Int64:
     """The innermost event at or around each row whose name has ``wanted`` >= ``at_least``; or -1.
 

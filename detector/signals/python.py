@@ -19,12 +19,16 @@ from detector.trace import Bool, Cat, Int64, Trace
 ROUNDS: Final = 10  # as many repeats of one op make a loop
 MOST_ACCESSES: Final = 6  # of a round
 MOST_OPS: Final = 40  # of a round: a longer one is a layer or a step
+MOST_LAYERS: Final = 1  # products by weights, norms and attentions of a round
 NEAR: Final = 8  # times the median distance: further apart, and the loop has ended
 LEAST_NS: Final = 20_000  # ordinary interpreter time between two ops
 FACTOR: Final = 4  # ... or so many times the median
 LONGEST_NS: Final = 1_000_000  # what takes longer does not get faster by launching in a graph
 ARRAY_REACH: Final = 6  # ops in which a tensor is made from an array
-UNNAMED_NS: Final = 5_000_000  # without a frame, longer gaps are not said to be Python
+# Without frames, what lies between is said to be the program's own Python. Shorter ones are mostly
+# torch's and other libraries' (in recordings with frames six times as much time as the program's
+# own), of longer ones nobody knows.
+SILENT_NS: Final = (400_000, 5_000_000)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +46,7 @@ class Gaps:
     usual: int
 
     def where(self, chosen: Bool) -> Gaps:
-        """Those chosen."""
+        """The chosen gaps."""
         return Gaps(
             self.start[chosen], self.end[chosen], self.after[chosen], self.owner[chosen], self.usual
         )
@@ -97,8 +101,8 @@ def _owners(s: Signals, start: Int64, end: Int64) -> Int64:
 def python_gaps(s: Signals) -> Int64:
     """Events before which the program's own Python ran for long: over four times the median.
 
-    Where stacks are recorded: in a frame of the program's own files. Else up to 5 ms without any
-    event; longer ones nobody can name. Waits for the backward engine are none, nor what torch's
+    Where stacks are recorded: in a frame of the program's own files. Else 0.4 to 5 ms without any
+    event. Waits for the backward engine are none, nor what torch's
     own annotations (an optimizer's step, a look into the compiler's cache) hold: the ledger calls
     that framework.
     """
@@ -116,7 +120,8 @@ def is_python(s: Signals, found: Gaps) -> Bool:
         s.activity.of(Cat.PYTHON_FUNCTION), vocabulary.WAITS_FOR_BACKWARD, Cat.PYTHON_FUNCTION
     )
     waits = np.isin(found.owner, engine)
-    silent = ~np.bool_(trace.has_stacks) & (found.end - found.start < UNNAMED_NS)
+    length, (least, most) = found.end - found.start, SILENT_NS
+    silent = ~np.bool_(trace.has_stacks) & (length >= least) & (length < most)
     other = _busy_elsewhere(s, found) | waits_for_ranks(s, found.start, found.end)
     other |= _array_work(s, found) | _of_torch(s, found.owner)
     result: Bool = (own | silent) & ~waits & ~pauses & ~other
@@ -198,7 +203,8 @@ def loop_rounds(s: Signals) -> tuple[list[int], list[int], list[int]]:
     """First row access of each loop, first access of its second round, and the last access.
 
     A round begins with an access and holds up to six: ``x[i, j]`` is two in a row, and a body may
-    use several rows. From round to round stand the same ops, by name, between its accesses.
+    use several rows. From round to round stand the same ops, by name, between its accesses. The
+    layers of a network look like that, too: a round that holds several of them is no row's work.
     """
     selects = _accesses(s)
     ops = s.on(s.activity.top_ops, s.main_thread)
@@ -232,7 +238,9 @@ def _runs(s: Signals, ops: Int64, selects: Int64, place: Int64, size: int) -> li
     for number in np.flatnonzero(np.bincount(run) >= (ROUNDS - 1) * size).tolist():
         ways = np.flatnonzero(run == number)
         first = max(0, int(ways[0]) - size + 1)
-        if between[first : first + size].sum() <= MOST_OPS:
+        one = ops[place[first] : place[first + size]]
+        layers = len(s.activity.named(one, vocabulary.LAYER, Cat.CPU_OP))
+        if len(one) <= MOST_OPS and layers <= MOST_LAYERS:
             found.append((first, int(ways[-1]) + 1))
     return found
 

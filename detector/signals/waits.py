@@ -1,4 +1,4 @@
-"""Signals of the host's waits: who asks for a synchronisation, and what it waits for."""
+"""Signals of the host's waits: who asks for a synchronization, and what it waits for."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def pending(s: Signals) -> Intervals:
 
 
 def unrecorded_waits(s: Signals) -> Int64:
-    """Synchronisations of 1 ms and more for most of which all recorded work was done.
+    """Synchronizations of 1 ms and more for most of which all recorded work was done.
 
     What they wait for began before the recording, or was not recorded.
     """
@@ -70,7 +70,7 @@ def blocking_launches(s: Signals) -> Int64:
     """Launch calls that return when their kernel is done, where many do: a launch
     that does not wait returns before its kernel has even begun.
 
-    Else synchronisations, where there is one for every second launch.
+    Else synchronizations, where there is one for every second launch.
     """
     a, trace = s.activity, s.trace
     kernels = a.kernels[trace.launch[a.kernels] >= 0]
@@ -84,7 +84,7 @@ def blocking_launches(s: Signals) -> Int64:
 
 
 def explicit_waits(s: Signals) -> Int64:
-    """Synchronisations that no read-back explains, where not every launch waits."""
+    """Synchronizations that no read-back explains, where not every launch waits."""
     rows = difference(s.activity.syncs_of("explicit"), s["unrecorded-wait"])
     return difference(rows, s["blocking-launch"])
 
@@ -103,7 +103,7 @@ SIGNALS: Final = (
     *(_of_cause(name) for name in CAUSES),
     Signal(
         "explicit-wait",
-        "Explicit synchronisations",
+        "Explicit synchronizations",
         "events",
         ("device", "host"),
         explicit_waits,

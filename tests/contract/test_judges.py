@@ -76,31 +76,31 @@ def test_every_evidence_gets_one_valid_verdict(judge: Judge, evidence: list[Evid
     answers = judge.judge(evidence)
     assert len(answers.verdicts) == len(evidence)
     for one, verdict in zip(evidence, answers.verdicts, strict=True):
-        assert verdict.pattern in {*one.visible, NONE, UNCLEAR}
-        assert 0 <= verdict.confidence <= 1
+        assert verdict.first.pattern in {*one.visible, NONE, UNCLEAR}
+        assert 0 <= verdict.first.confidence <= 1
         assert all(name in BY_ID or name == NONE for name, _ in verdict.candidates)
         assert all(0 <= p <= 1 for _, p in verdict.candidates)
 
 
 def test_words_are_fit_to_show(judge: Judge, evidence: list[Evidence]):
     for verdict in judge.judge(evidence).verdicts:
-        assert verdict.explanation.strip()
-        assert verdict.explanation.isprintable()
-        assert verdict.fix.isprintable()
-        assert verdict.fix or verdict.pattern in (NONE, UNCLEAR)
+        assert verdict.first.explanation.strip()
+        assert verdict.first.explanation.isprintable()
+        assert verdict.first.fix.isprintable()
+        assert verdict.first.fix or verdict.first.pattern in (NONE, UNCLEAR)
 
 
 def test_claims_are_in_the_evidence(judge: Judge, evidence: list[Evidence]):
     for one, verdict in zip(evidence, judge.judge(evidence).verdicts, strict=True):
         known = {(row.label, row.value) for row in one.rows}
-        assert set(verdict.claims) <= known
+        assert set(verdict.first.claims) <= known
 
 
 def test_unclear_keeps_the_flaggers_candidates(judge: Judge, evidence: list[Evidence]):
     for one, verdict in zip(evidence, judge.judge(evidence).verdicts, strict=True):
-        if verdict.pattern == UNCLEAR:
+        if verdict.first.pattern == UNCLEAR:
             assert verdict.candidates == one.region.candidates
-            assert verdict.confidence == 0
+            assert verdict.first.confidence == 0
 
 
 def test_the_same_question_gets_the_same_answer(judge: Judge):

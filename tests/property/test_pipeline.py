@@ -17,7 +17,7 @@ from detector.analysis import analyzable
 from detector.evidence import Evidence
 from detector.findings import Settings
 from detector.flagger import Float32, Scores
-from detector.judge import Answers, Verdict
+from detector.judge import Answers, Named, Verdict
 from detector.patterns import BY_ID, IDS
 from detector.report import Report, from_json, occurrences, to_json
 from detector.taxonomy import NONE, UNCLEAR, severity
@@ -72,9 +72,8 @@ class AnyJudge:
     def one(self) -> Verdict:
         r = self.random
         others = tuple((r.choice(self.words), round(r.random(), 3)) for _ in range(3))
-        return Verdict(
-            r.choice(self.words), r.random(), "Because.", r.choice(("", "Fix.")), (), others
-        )
+        named = Named(r.choice(self.words), r.random(), "Because.", r.choice(("", "Fix.")))
+        return Verdict((named,), others)
 
 
 def stepped(trace: Trace, steps: int) -> Trace:

@@ -194,7 +194,7 @@ def test_the_ops_around_a_wait_tell_its_cause(
     }
 
 
-def test_the_profilers_own_synchronise_is_no_wait_of_the_program() -> None:
+def test_the_profilers_own_synchronize_is_no_wait_of_the_program() -> None:
     trace = trace_of(
         sync(0, 5, "cudaDeviceSynchronize"),
         launch(10, 2, 1),

@@ -23,6 +23,7 @@ from tests.traces import (
     launch,
     memcpy,
     op,
+    python,
     repeat,
     sync,
     trace_of,
@@ -191,6 +192,19 @@ def test_fp32_needs_a_device_with_tensor_cores(device: dict[str, object], named:
     assert ("compute-fp32-matmul" in shares(trace)) == named
 
 
+@pytest.mark.parametrize(
+    ("beside", "named"),
+    [
+        ("volta_sgemm_32x32_nn", True),
+        ("sm80_xmma_gemm_f32f32_simt", True),
+        ("maxwell_scudnn_128x64", False),
+    ],
+)
+def test_kernels_tell_of_tensor_cores_where_no_device_is_named(beside: str, named: bool) -> None:
+    trace = trace_of(*busy(0, 100, name="cudnn::sgemm"), kernel(beside, 12_000, 5))
+    assert ("compute-fp32-matmul" in shares(trace)) == named
+
+
 def test_a_chain_of_pointwise_kernels_takes_as_long_as_its_longest() -> None:
     add, gemm = "vectorized_elementwise_kernel<4, Add>", "gemm"
     events = list[Event]()
@@ -236,13 +250,13 @@ def test_numbered_regions_break_and_unnumbered_ones_do_not() -> None:
 def test_only_the_transfer_of_a_collective_is_exposed_not_its_waiting() -> None:
     """Three equal all-reduces, of which one waits long for a late rank."""
 
-    def step(at: float, corr: int, dur: float) -> tuple[Event, ...]:
+    def step(called: float, at: float, corr: int, dur: float) -> tuple[Event, ...]:
         return (
-            op("aten::mm", at, 3),
-            launch(at + 1, 1, corr=corr),
+            op("aten::mm", called, 3),
+            launch(called + 1, 1, corr=corr),
             kernel("gemm", at + 10, 40, corr=corr),
-            op("c10d::allreduce_", at + 4, 3),
-            launch(at + 5, 1, corr=corr + 1),
+            op("c10d::allreduce_", called + 4, 3),
+            launch(called + 5, 1, corr=corr + 1),
             kernel(
                 "ncclDevKernel_AllReduce",
                 at + 50,
@@ -253,7 +267,7 @@ def test_only_the_transfer_of_a_collective_is_exposed_not_its_waiting() -> None:
             ),
         )
 
-    events = (*step(0, 1, 20), *step(80, 3, 400), *step(540, 5, 20))
+    events = (*step(0, 0, 1, 20), *step(10, 80, 3, 400), *step(20, 540, 5, 20))
     found = one(trace_of(*events), "comm-exposed")
     assert 30_000 <= found.best_ns <= 60_000  # not 440 us
 
@@ -266,6 +280,31 @@ def test_a_cause_that_no_candidate_accounts_for_is_named() -> None:
     (left,) = candidates(trace).unexplained
     assert left.cause == "nothing"
     assert left.share > 0.9
+
+
+def test_a_file_that_is_cut_off_may_have_lost_its_backward_pass() -> None:
+    step = (op("aten::relu", 0, 40, sequence=1), launch(30, 5, corr=1), kernel("k", 45, 5, corr=1))
+    trace = trace_of(*repeat(step, 60, 60))
+    pattern, cut = BY_ID["infer-autograd"], {"truncated gz": 1}
+    broken = replace(trace, coverage=replace(trace.coverage, repaired=cut))
+    assert len(pattern.occurrences(signals_of(trace)))
+    assert not len(pattern.occurrences(signals_of(broken)))
+
+
+def test_what_a_repair_saves_beyond_its_own_causes_is_no_more_unexplained() -> None:
+    """A graph takes the place of the program's Python between launches, too."""
+    step = (
+        python("/home/user/train.py(5): forward", 0, 49),
+        op("aten::mm", 20, 25),
+        launch(30, 5, corr=1),
+        kernel("gemm", 40, 4, corr=1),
+    )
+    trace = trace_of(*repeat(step, 100, 50))
+    found = candidates(trace)
+    assert {c.pattern.id for c in found.found} == {"host-launch-bound"}
+    assert build(signals_of(trace), 0, 5_000_000).total()["python"] > 0.05 * 5_000_000
+    assert "python" not in BY_ID["host-launch-bound"].explains
+    assert not found.unexplained
 
 
 def test_steps_gain_each_their_own() -> None:

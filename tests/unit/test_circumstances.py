@@ -114,6 +114,16 @@ def test_loader_compilation_graphs_and_libraries() -> None:
     assert found.frameworks == {"transformers"}
 
 
+@pytest.mark.parametrize(("freed", "off"), [(60, True), (5, False)])
+def test_a_driver_that_frees_every_tensor_has_no_cache_above_it(freed: int, off: bool) -> None:
+    made = [op("aten::empty", 200 + 20 * i, 10) for i in range(60)]
+    frees = [call("hipFree", 212 + 20 * i, 5) for i in range(freed)]
+    found = told(*WORK, *made, *frees)
+    assert found.caches_nothing == off
+    said = BY_ID["memory-alloc-churn"].advise(found).text
+    assert ("caching allocator on" in said) == off
+
+
 def test_where_fp32_work_goes() -> None:
     product = told(WORK[0], WORK[1], SGEMM, metadata=capability(7))
     conv = replace(SGEMM, name="implicit_convolve_sgemm<float, float>", dur=900.0)

@@ -138,7 +138,7 @@ def test_what_nobody_looked_for_is_not_gone():
 @pytest.mark.parametrize(
     ("program", "why"),
     [
-        ([ProgramOp("aten::mm", "[[64, 8], [8, 8]]", 3.0)], "the programs differ: 25%"),
+        ([ProgramOp("aten::mm", "[[64, 8], [8, 8]]", 3.0)], "the programs differ: 25 %"),
         ([ProgramOp("aten::mm", "[[128, 8], [8, 8]]", 12.0)], "another batch size or model"),
     ],
 )

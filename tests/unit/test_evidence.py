@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from detector.activity import Activity
 from detector.evidence import SourceLine, gather, visible, words
 from detector.evidence.listing import around, nearest
-from detector.evidence.measures import KEYS
+from detector.evidence.measures import MEASURES
 from detector.region import Region
 from detector.window import analyzed_time
 from tests.judging import STEP, evidence_of, loader, readback, readback_trace
@@ -277,7 +277,7 @@ def test_the_table_holds_what_matters():
     labels = {row.key for row in readback().table()}
     assert "sync_scalar" in labels
     assert "kernel_comm" not in labels
-    assert labels <= set(KEYS)
+    assert labels <= {spec.key for spec in MEASURES}
 
 
 # -- visibility ------------------------------------------------------------------------------------

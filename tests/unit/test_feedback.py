@@ -52,6 +52,12 @@ def test_a_hook_of_torch_is_no_place_to_look() -> None:
     assert advised(nested(*files)).endswith("Look first at forward (net.py:7).")
 
 
+def test_generated_code_is_no_place_to_look() -> None:
+    written = "/tmp/torchinductor_u/xy/" + "c" + "ab2x" * 12 + ".py(88): call"
+    trace = nested("/home/user/net.py(7): forward", written)
+    assert advised(trace).endswith("Look first at forward (net.py:7).")
+
+
 def test_layers_of_one_kind_are_named_once() -> None:
     """The largest single module is no layer, but the two layers together hold more."""
     parts = (("nn.Module: Layer_0", 1), ("nn.Module: Layer_1", 300), ("nn.Module: Head_0", 600))
@@ -78,6 +84,39 @@ def test_modules_that_hold_little_are_not_named() -> None:
 def test_numbers_that_read_zero_are_not_cited() -> None:
     said = feedback.explain(readback(), "sync-tensor-readback")
     assert "0.0%" not in said.split("(baseline")[0]
+
+
+def measured(evidence: Evidence, **values: tuple[float, float | None]) -> Evidence:
+    """The evidence with these values and baselines in the place of its own; all else is 0."""
+    rows = [
+        replace(
+            row, value=values.get(row.key, (0.0, None))[0], rest=values.get(row.key, (0, None))[1]
+        )
+        for row in evidence.rows
+    ]
+    return replace(evidence, rows=tuple(rows))
+
+
+def test_what_the_rest_of_the_trace_has_more_of_is_not_cited() -> None:
+    found = measured(readback(), starved=(0.9, 0.5), busy=(0.8, 0.3), tiny_kernels=(0.2, 0.6))
+    cited = [row.key for row in feedback.cited(found, "host-launch-bound")]
+    assert cited == ["starved"]  # more of the device is busy here, and fewer kernels are short
+    low = measured(readback(), starved=(0.9, 0.5), busy=(0.1, 0.3))
+    assert [row.key for row in feedback.cited(low, "host-launch-bound")] == ["starved", "busy"]
+    only = measured(readback(), starved=(0.2, 0.5))
+    assert [row.key for row in feedback.cited(only, "host-launch-bound")] == ["starved"]
+
+
+def test_an_explanation_says_how_long_the_place_is() -> None:
+    said = feedback.explain(readback(), "sync-scalar-readback")
+    assert "The costliest place takes 1.00 ms; there, host synchronizes for" in said
+
+
+def test_a_place_that_is_nearly_everything_has_no_baseline() -> None:
+    trace = nested("/home/user/net.py(7): forward")
+    whole = evidence_of(trace, 0, 2.9 * STEP, side="gpu")
+    assert {row.rest for row in whole.rows} == {None}
+    assert evidence_of(trace, side="gpu").row("fp32_matrix").rest is not None
 
 
 def test_the_path_is_that_of_the_module_with_most_time() -> None:

@@ -11,7 +11,8 @@ from detector.judge import Named, Verdict, feedback
 from detector.judge.grounding import ground, grounded
 from detector.patterns import IDS
 from scripts.grounding_rates import measure
-from tests.judging import evidence_of, loader, loader_trace, readback, readback_trace
+from tests.judging import STEP, evidence_of, loader, loader_trace, readback, readback_trace
+from tests.traces import kernel, launch, op, repeat, trace_of
 
 OWN = "sync-scalar-readback"
 
@@ -95,20 +96,36 @@ def test_a_view_that_was_shown_may_be_cited():
 
 
 def test_an_empty_text_becomes_the_projects_own():
-    verdict = Verdict(OWN, 0.9, "It takes 87654.3 µs.", "Run curl x | sh.")
+    verdict = Verdict((Named(OWN, 0.9, "It takes 87654.3 µs.", "Run curl x | sh."),))
     found, struck = ground(verdict, readback())
     assert struck == 2
-    assert found.explanation == feedback.explain(readback(), OWN)
-    assert found.fix == feedback.advise(readback(), OWN)
+    assert found.first.explanation == feedback.explain(readback(), OWN)
+    assert found.first.fix == feedback.advise(readback(), OWN)
 
 
 def test_a_pattern_without_its_main_fact_is_not_named():
-    verdict = Verdict("host-gc-pause", 0.9, "It pauses.", "", others=(Named(OWN, 0.5, "So.", ""),))
-    found, struck = ground(verdict, readback())
+    absent, present = Named("host-gc-pause", 0.9, "It pauses.", ""), Named(OWN, 0.5, "So.", "")
+    found, struck = ground(Verdict((absent, present)), readback())
     assert [one.pattern for one in found.named] == [OWN]
     assert struck == 1
-    alone, _ = ground(replace(verdict, others=()), readback())
-    assert alone.pattern == "unclear"
+    alone, _ = ground(Verdict((absent,)), readback())
+    assert alone.first.pattern == "unclear"
+
+
+@pytest.mark.parametrize(("elements", "named"), [(-1, True), (1 << 20, False)])
+def test_a_fact_that_needs_sizes_is_not_absent_where_none_were_recorded(
+    elements: int, named: bool
+) -> None:
+    step = (
+        op("c10d::allreduce_", 0, 20),
+        launch(5, 5, 1),
+        kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 50, 20, 1, msg_elems=elements),
+    )
+    steps = [(i * STEP, (i + 1) * STEP) for i in range(4)]
+    evidence = evidence_of(trace_of(*repeat(step, 4, STEP), steps=steps))
+    said = Verdict((Named("comm-small-collectives", 0.9, "So.", ""), Named(OWN, 0.5, "So.", "")))
+    found, _ = ground(said, evidence)
+    assert (found.of("comm-small-collectives") is not None) is named
 
 
 @pytest.mark.parametrize("pattern", IDS)

@@ -51,7 +51,7 @@ def test_a_full_trace_lacks_nothing() -> None:
     [
         (without(Cat.KERNEL), ("device", "comm"), "no device records"),
         (without(Cat.CPU_OP), ("host", "shapes"), "no host events"),
-        (without(Cat.RUNTIME), ("links",), "only 0% of the device events link to a launch"),
+        (without(Cat.RUNTIME), ("links",), "only 0 % of the device events link to a launch"),
         (replace(FULL, has_shapes=False), ("shapes",), "record_shapes=True"),
         (trace_of(*repeat(BODY[:3], 2, 100), steps=STEPS), ("comm",), "no collectives"),
     ],
@@ -98,14 +98,19 @@ def test_device_work_outside_the_analyzed_time_shows_nothing() -> None:
         (without(Cat.CPU_OP), "no host events"),
         (without(Cat.KERNEL), "device activity unavailable"),
         (without(Cat.KERNEL), "launches without device records"),
-        (replace(FULL, coverage=Coverage(read_fraction=0.75)), "damaged file: 75.0% of"),
-        (replace(FULL, coverage=Coverage(kernels_with_launch=0.9)), "10.0% of the device events"),
+        (replace(FULL, coverage=Coverage(read_fraction=0.75)), "damaged file: 75.0 % of"),
+        (replace(FULL, coverage=Coverage(read_fraction=0.9999)), "damaged file: 99.9 % of"),
+        (
+            replace(FULL, coverage=Coverage(0.9999, dropped={"cut off event": 1})),
+            "truncated file: it ends within an event",
+        ),
+        (replace(FULL, coverage=Coverage(kernels_with_launch=0.9)), "10 % of the GPU's events"),
         (trace_of(*repeat(BODY, 2, 100)), "no step markers"),
         (
             trace_of(
                 *repeat(BODY, 2, 100), Event(Cat.OVERHEAD, "Buffer Flush", 0, 20), steps=STEPS
             ),
-            "profiler overhead is 12%",  # 20 of the 160 analyzed
+            "profiler overhead is 12 %",  # 20 of the 160 analyzed
         ),
         (
             trace_of(

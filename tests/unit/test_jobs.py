@@ -21,6 +21,7 @@ from detector.jobs.rank import RankTrace, reduced
 from detector.jobs.stragglers import BY_CHANCE, above, chance
 from detector.jobs.traffic import traffic
 from detector.kineto import read
+from detector.render import job as text
 from detector.report import from_json
 from detector.report.job import Job
 from tests.traces import Event, kernel, launch, op, trace_of
@@ -243,6 +244,39 @@ def test_the_cause_is_what_the_late_ranks_ledger_has_beyond_the_others() -> None
     assert (found.rank, found.cause, found.kind) == (3, "loader", "data")
 
 
+def test_a_rank_that_is_late_when_its_recording_begins_was_late_before() -> None:
+    """It takes as long as the others from its first event on: nothing recorded makes it late."""
+    even = [rank_of(r, work(0, 1, 0.0), steps=1) for r in range(3)]
+    late = [e if e.collective else replace(e, start=e.start + 400) for e in work(0, 1, 400.0)]
+    job = build([*even, rank_of(3, late, steps=1)])
+    (found,) = job.stragglers
+    assert (found.rank, found.cause, found.kind) == (3, "before", "before")
+    assert found.causes[0].us == 400.0
+    assert found.causes[1:] == ()
+    assert text.verdict(job) == (
+        "The other 3 ranks wait for rank 3: 400 µs of a 1.00 ms step on average,"
+        " in the one step that the traces hold."
+    )
+    assert text.reason(job) == (
+        "It is 400 µs behind when its recording begins. The wait for it is 100 % of all waiting."
+    )
+
+
+def test_the_verdict_says_in_which_steps_and_why() -> None:
+    even = [
+        rank_of(r, [e for s in range(STEPS) for e in work(s, 100 * s + 1, 0.0)]) for r in range(3)
+    ]
+    slow = [e for s in range(STEPS) for e in work(s, 100 * s + 1, 400.0, pieces=5)]
+    job = build([*even, rank_of(3, slow)])
+    assert text.verdict(job) == (
+        "The other 3 ranks wait for rank 3: 400 µs of a 1.00 ms step on average,"
+        " in 6 of 6 steps (persistent)."
+    )
+    assert text.reason(job).startswith("It computes longer: it spends 400 µs more on GPU busy:")
+    assert [row[0] for row in text.rows(job) if row[3] != "–"] == ["3"]
+    assert text.rows(job)[3][4].startswith("GPU busy: compute: ")
+
+
 @pytest.mark.parametrize(
     ("busy", "pieces", "words"),
     [(100.0, 5, "more work: 30 pieces against 6"), (500.0, 1, "as much work takes longer")],
@@ -288,6 +322,38 @@ def test_two_jobs_are_kept_apart() -> None:
     ranks = [*here, *there]
     assert members(ranks) == [(0, 1), (2, 3)]
     assert "traces of 2 jobs, reported apart" in identity.mixed(identity.jobs(ranks), ranks)
+
+
+def test_a_rank_that_fits_no_other_says_why() -> None:
+    ranks = job_of({0: [0.0] * 3, 1: [0.0] * 3, 2: [0.0] * 3})
+    hours = 3 * 3_600 * 10**9
+    late = replace(ranks[2], start=ranks[2].start + hours, end=ranks[2].end + hours)
+    silent = replace(ranks[2], collectives=reduced(trace_of(op("aten::mm", 0, 9))).collectives)
+    alone = [[*ranks[:2], other] for other in (late, silent)]
+    said = [line for some in alone for line in identity.alone(identity.jobs(some), some)]
+    of = "r2.json: rank 2 of 4, reported alone:"
+    assert said == [
+        f"{of} by its clock it ran 3.0 h apart from the other ranks",
+        f"{of} it has no collectives",
+    ]
+    assert identity.alone(identity.jobs(ranks), ranks) == []
+    other_world = [*ranks[:2], replace(silent, world_size=8)]
+    assert identity.alone(identity.jobs(other_world), other_world) == []
+
+
+def test_steps_of_a_job_are_those_of_most_of_its_ranks() -> None:
+    """A rank whose trace was cut has fewer."""
+    ranks = job_of({r: [300.0 if r == 1 else 0.0] * 6 for r in range(4)})
+    cut = rank_of(3, [e for s in range(4) for e in work(s, 100 * s + 1, 0.0)], steps=4)
+    (found,) = build([*ranks[:3], cut]).stragglers
+    assert (found.rank, found.steps, found.how) == (1, tuple(range(6)), "persistent")
+
+
+def test_a_world_too_large_to_list_is_counted() -> None:
+    ranks = [replace(r, world_size=10**12) for r in job_of({0: [0.0] * 3, 1: [9.0] * 3})]
+    job = build(ranks)
+    assert job.notes[0].startswith("no trace of 999,999,999,998 of 1,000,000,000,000 ranks:")
+    assert len(job.missing) < 20_000
 
 
 def test_a_rank_that_is_there_twice_is_left_out_with_a_line() -> None:
@@ -445,3 +511,9 @@ def test_the_public_step_of_one_rank_to_the_last_element() -> None:
         (7317.0, 46_876.5), abs=0.1
     )
     assert np.isfinite([t.bus_gbs for t in reduce]).all()
+
+
+def test_collectives_of_one_kind_that_one_rank_is_late_for_take_one_line() -> None:
+    job = build(job_of({0: [0.0] * 3, 1: [100.0] * 3, 2: [600.0, 500.0, 400.0]}))
+    (line,) = text.worst(job)
+    assert line.startswith("AllReduce, rank 2 arrives last 3 times, up to 600 µs after the first;")

@@ -19,13 +19,13 @@ from tests.judging import loader, readback
 
 
 def test_a_good_answer_is_taken_as_it_is():
-    claims = [{"label": "host synchronises: of scalar read-backs", "value": 0.33}]
+    claims = [{"label": "host synchronizes for scalar read-backs", "value": 0.33}]
     (named,) = parse(text_of(claims=claims, place="train.py:42"), readback()).named
     assert named.pattern == "sync-scalar-readback"
     assert named.confidence == 0.8
     assert named.place == "train.py:42"
     assert named.explanation == ITEM["explanation"]
-    assert named.claims == (("host synchronises: of scalar read-backs", 0.33),)
+    assert named.claims == (("host synchronizes for scalar read-backs", 0.33),)
 
 
 def test_each_pattern_once_the_likeliest_first_and_none_only_alone():
@@ -160,13 +160,13 @@ def test_every_pattern_has_facts_that_exist(pattern: str):
     assert keys
     assert all(readback().row(key).key == key for key in keys)
     verdict = feedback.verdict(readback(), pattern, 0.5, ((pattern, 0.5),))
-    assert verdict.explanation
-    assert verdict.fix
+    assert verdict.first.explanation
+    assert verdict.first.fix
 
 
 def test_feedback_tells_the_region_and_the_line():
     verdict = feedback.verdict(readback(), "sync-scalar-readback", 0.9, ())
-    assert "host synchronises: of scalar read-backs 33 %" in verdict.explanation
-    assert "aten::_local_scalar_dense" in verdict.explanation
-    assert "Look first at train_step (train.py:42)." in verdict.fix
-    assert ("scalar read-back ops", 2) in verdict.claims
+    assert "host synchronizes for scalar read-backs 33 %" in verdict.first.explanation
+    assert "aten::_local_scalar_dense" in verdict.first.explanation
+    assert "Look first at train_step (train.py:42)." in verdict.first.fix
+    assert ("scalar read-back ops", 2) in verdict.first.claims

@@ -15,7 +15,7 @@ from detector.evidence import Evidence
 from detector.features.candidate import COLUMNS
 from detector.flagger.confidence import ConstantConfidence
 from detector.flagger.lightgbm import LightGBMFlagger
-from detector.judge import Judge, Verdict
+from detector.judge import Judge, Named, Verdict
 from detector.judge.doubt import SPARED, doubted, in_turn, worth_asking
 from detector.judge.nothing import NoJudge
 from detector.judge.openai import OpenAIJudge
@@ -26,6 +26,7 @@ from detector.lab.doubted import with_doubted
 from detector.patterns import PATTERNS
 from detector.pipeline import detect
 from detector.region import Region
+from detector.render import terminal, wording
 from detector.report import Report, to_json
 from detector.trace import Trace
 from detector.window import ByStep
@@ -36,6 +37,7 @@ from tests.judging import readback, readback_trace
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_image_classifier.json.gz"
 OWN = "sync-scalar-readback"
 OTHER = "host-launch-bound"
+CITED = "The kernel ampere_sgemm_128x64_tn takes 400 µs."
 
 
 def place(score: float, threshold: float, *patterns: str) -> Evidence:
@@ -44,7 +46,7 @@ def place(score: float, threshold: float, *patterns: str) -> Evidence:
 
 
 def said(pattern: str, confidence: float = 0.9) -> Outcome:
-    return Outcome(Verdict(pattern, confidence, "So.", ""))
+    return Outcome(Verdict((Named(pattern, confidence, "So.", ""),)))
 
 
 def asked(places: Sequence[Evidence], answers: Sequence[Outcome]) -> list[str]:
@@ -118,6 +120,20 @@ def test_a_model_that_doubts_everything_takes_no_finding_away():
     assert found.warnings == own.warnings
 
 
+def test_what_a_model_names_beside_the_candidates_is_listed_and_no_finding():
+    """Only with a number of the evidence that grounding left in its explanation."""
+    own = scan(NoJudge())
+    extra = "sync-tensor-readback"
+    assert extra not in {f.pattern for f in (*own.findings, *own.leads)}
+    for words, listed in ((CITED, True), ("There are 4,711 kernels.", False)):
+        said = answer(pattern=extra, confidence=0.9, explanation=words)
+        with serving(lambda _, said=said: Reply(said)) as chat:
+            found = scan(OpenAIJudge("m", chat.url, cache=False, say=lambda _: None))
+        assert [f.id for f in found.findings] == [f.id for f in own.findings]
+        assert [u.pattern for u in found.judging.unsized] == [extra] * listed
+        assert (wording.UNSIZED in terminal.render(found)) is listed
+
+
 # -- hard negatives ----------------------------------------------------------------------------
 
 
@@ -127,13 +143,18 @@ def no_rows() -> Candidates:
     return Candidates(nothing, words, words, words, words, numbers, ())
 
 
-def test_training_reads_what_was_doubted(tmp_path: Path):
-    trace = tmp_path / "trace.json"
+def doubting(folder: Path) -> tuple[Path, Report, Path]:
+    """A trace, the report of a scan whose model doubted everything, and its file."""
+    trace, kept = folder / "trace.json", folder / "report.json"
     trace.write_bytes(gzip.decompress(EXAMPLE.read_bytes()))
     with serving(lambda _: Reply(answer(pattern="none", confidence=1.0))) as chat:
         report = scan(OpenAIJudge("m", chat.url, cache=False, say=lambda _: None), read(trace))
-    kept = tmp_path / "report.json"
     kept.write_text(to_json(report))
+    return trace, report, kept
+
+
+def test_training_reads_what_was_doubted(tmp_path: Path):
+    trace, report, kept = doubting(tmp_path)
     rows = with_doubted(no_rows(), [str(kept)])
     names = [one.pattern for one in rows.finding]
     assert sorted(names) == sorted({one.pattern for one in report.judging.doubted})
@@ -143,5 +164,20 @@ def test_training_reads_what_was_doubted(tmp_path: Path):
     trace.write_bytes(trace.read_bytes() + b" ")
     with pytest.raises(DetectorError, match="another trace"):
         with_doubted(no_rows(), [str(kept)])
+    trace.unlink()
+    with pytest.raises(
+        DetectorError, match=r"report\.json: its trace cannot be read: .*trace\.json"
+    ):
+        with_doubted(no_rows(), [str(kept)])
     with pytest.raises(DetectorError, match=r"none\.json"):
         with_doubted(no_rows(), [str(tmp_path / "none.json")])
+    trace.write_text("{}")
+    with pytest.raises(DetectorError, match=r"trace\.json: not a report"):
+        with_doubted(no_rows(), [str(trace)])
+
+
+def test_a_label_knows_better_and_a_candidate_counts_once(tmp_path: Path):
+    _, report, kept = doubting(tmp_path)
+    assert len(with_doubted(no_rows(), [str(kept)], {report.source.sha256})) == 0
+    once, twice = (with_doubted(no_rows(), [str(kept)] * n) for n in (1, 2))
+    assert len(once) == len(twice) > 0

@@ -10,9 +10,9 @@ from tests.judging import readback
 
 def test_without_a_judge_the_flagger_speaks():
     (verdict,) = NoJudge().judge([readback()]).verdicts
-    assert verdict.pattern == "sync-scalar-readback"
-    assert verdict.confidence == 0.6
-    assert REMARK in verdict.explanation
+    assert verdict.first.pattern == "sync-scalar-readback"
+    assert verdict.first.confidence == 0.6
+    assert REMARK in verdict.first.explanation
 
 
 def test_without_a_judge_what_cannot_be_shown_is_passed_over():
@@ -20,7 +20,7 @@ def test_without_a_judge_what_cannot_be_shown_is_passed_over():
     told = (("comm-straggler", 0.5), ("none", 0.3), ("sync-explicit", 0.2))
     region = replace(evidence.region, candidates=told)
     (verdict,) = NoJudge().judge([replace(evidence, region=region)]).verdicts
-    assert (verdict.pattern, verdict.confidence) == ("sync-explicit", 0.2)
+    assert (verdict.first.pattern, verdict.first.confidence) == ("sync-explicit", 0.2)
     region = replace(region, candidates=told[:2])
     (verdict,) = NoJudge().judge([replace(evidence, region=region)]).verdicts
-    assert verdict.pattern == "unclear"
+    assert verdict.first.pattern == "unclear"

@@ -63,10 +63,10 @@ def test_verdicts_stay_in_the_taxonomy(judge: TransformersJudge):
     answers = judge.judge([readback(), loader()])
     assert answers.warnings == ()
     for evidence, verdict in zip([readback(), loader()], answers.verdicts, strict=True):
-        assert verdict.pattern in schema.allowed(evidence)
-        assert verdict.pattern != UNCLEAR
-        assert 0 < verdict.confidence <= 1
-        assert verdict.explanation
+        assert verdict.first.pattern in schema.allowed(evidence)
+        assert verdict.first.pattern != UNCLEAR
+        assert 0 < verdict.first.confidence <= 1
+        assert verdict.first.explanation
 
 
 def test_the_chat_template_frames_the_prompt(judge: TransformersJudge):
@@ -85,7 +85,7 @@ def test_a_template_without_a_system_role_gets_one_message(tmp_path: Path):
 def test_without_a_template_the_prompt_is_plain_and_what_is_too_long_is_told(tmp_path: Path):
     judge = TransformersJudge(str(make(tmp_path, positions=256)), budget_tokens=BUDGET)
     answers = judge.judge([loader()])
-    assert answers.verdicts[0].pattern in schema.allowed(loader())
+    assert answers.verdicts[0].first.pattern in schema.allowed(loader())
     assert "256 tokens" in answers.warnings[0]
 
 
@@ -95,11 +95,11 @@ def test_calibration_takes_off_what_is_thought_without_evidence(folder: Path):
     prompt = plain._prompt(ids, schema.user_prompt(loader(), BUDGET))
     scores = plain.scores(prompt, ids)
     (verdict,) = plain.judge([loader()]).verdicts
-    assert verdict.pattern == ids[int(np.argmax(scores))]
+    assert verdict.first.pattern == ids[int(np.argmax(scores))]
     wanted = scores - np.array([plain._prior[i] for i in ids])
     calibrated = TransformersJudge(str(folder), budget_tokens=BUDGET)
     (verdict,) = calibrated.judge([loader()]).verdicts
-    assert verdict.pattern == ids[int(np.argmax(wanted))]
+    assert verdict.first.pattern == ids[int(np.argmax(wanted))]
 
 
 def test_no_finite_score_leaves_the_embedded_verdict(folder: Path, monkeypatch):
@@ -130,7 +130,11 @@ def writes(folder: Path, **answered: object) -> TransformersJudge:
 def test_it_writes_answers_of_its_own(tmp_path: Path):
     found = writes(tmp_path).judge([loader()])
     (verdict,) = found.verdicts
-    assert (verdict.pattern, verdict.explanation, verdict.fallback) == (LOADER, SAID, "")
+    assert (verdict.first.pattern, verdict.first.explanation, verdict.fallback) == (
+        LOADER,
+        SAID,
+        "",
+    )
     assert found.warnings == ()
     (asked,) = found.judging.rounds
     assert asked.outcome == "answered"
@@ -140,14 +144,17 @@ def test_it_writes_answers_of_its_own(tmp_path: Path):
 
 def test_what_the_evidence_does_not_hold_is_struck(tmp_path: Path):
     found = writes(tmp_path, explanation="It wastes 8765.4 µs.").judge([loader()])
-    assert found.verdicts[0].explanation == feedback.explain(loader(), LOADER)
+    assert found.verdicts[0].first.explanation == feedback.explain(loader(), LOADER)
     assert found.judging.struck == 1
 
 
 def test_an_answer_that_is_none_leaves_the_embedded_verdict(folder: Path):
     judge = TransformersJudge(str(folder), budget_tokens=BUDGET, generate=True, max_tokens=4)
     found = judge.judge([loader()])
-    assert found.verdicts[0].pattern == EmbeddedJudge().judge([loader()]).verdicts[0].pattern
+    assert (
+        found.verdicts[0].first.pattern
+        == EmbeddedJudge().judge([loader()]).verdicts[0].first.pattern
+    )
     assert found.verdicts[0].fallback
     assert "no valid answer for 1 of 1 places" in found.warnings[0]
 

@@ -112,7 +112,7 @@ def test_what_a_view_shows_may_be_cited_and_what_it_does_not_may_not():
 
     with serving(reply) as chat:
         answers = judge_at(chat).judge_with_views([readback()], lambda *_: "gap lasts 777 µs")
-    assert answers.verdicts[0].explanation == "The gap lasts 777 µs."
+    assert answers.verdicts[0].first.explanation == "The gap lasts 777 µs."
     assert answers.judging.struck == 1
 
 

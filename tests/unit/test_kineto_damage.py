@@ -299,6 +299,7 @@ def test_members_of_a_gz_follow_one_another_and_zeros_may_pad() -> None:
         (b"", "the file is empty"),
         (b"   \n\t ", "nothing but white space"),
         (b"\x89PNG\r\n\x1a\n" + b"\0" * 64, "not JSON"),
+        (b"\n<!DOCTYPE html><html><body>404</body></html>", "an HTML page, not a trace"),
         (b'{"a": 1}', "JSON without traceEvents"),
         (b'{"traceEvents": null}', "JSON without traceEvents"),
         (b"[1, 2, 3]", "no event in it can be read"),

@@ -349,6 +349,12 @@ def test_metadata_before_and_after_the_events() -> None:
         assert trace.coverage.repaired == {}
 
 
+@pytest.mark.parametrize("told", [-7, 10**30, True, "3", None])
+def test_a_number_that_no_rank_has_is_none(told: object) -> None:
+    document = {"distributedInfo": {"rank": told}, "traceEvents": [x("cpu_op", "a", 1, 1)]}
+    assert read(io.BytesIO(json.dumps(document).encode())).rank is None
+
+
 def test_the_rank_may_stand_in_the_file_name(tmp_path: Path) -> None:
     for name, rank in (("run_rank-5.json", 5), ("rank12.pt.trace.json", 12), ("crank7.json", None)):
         path = tmp_path / name

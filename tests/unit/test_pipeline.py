@@ -12,7 +12,7 @@ from detector.evidence import Evidence
 from detector.findings import Settings, joined
 from detector.flagger import Float32, Scores
 from detector.flagger.confidence import ConstantConfidence
-from detector.judge import Answers, Verdict
+from detector.judge import Answers, Named, Verdict
 from detector.judge.embedded import EmbeddedJudge
 from detector.patterns import BY_ID, IDS, Occurrences
 from detector.patterns import BY_ID as PATTERN_BY_ID
@@ -30,7 +30,7 @@ LAYOUT = "memory-layout-transform"
 BODY = (
     op("aten::mm", 0, 100),
     launch(20, 10, 1),
-    kernel("ampere_sgemm_128x64_tn", 100, 400, 1),
+    kernel("sgemm_128x64_tn", 100, 400, 1),
     op("aten::detach", 990, 10),
 )
 TRACE = trace_of(*repeat(BODY, 4, 1_000), steps=[(i * 1e3, (i + 1) * 1e3) for i in range(4)])
@@ -79,7 +79,7 @@ class Answering:
 def verdict(
     pattern: str, confidence: float = 0.8, *candidates: tuple[str, float], says: str = "Because."
 ) -> Verdict:
-    return Verdict(pattern, confidence, says, "Do this.", (), candidates)
+    return Verdict((Named(pattern, confidence, says, "Do this."),), candidates)
 
 
 def always(pattern: str, confidence: float = 0.8, *candidates: tuple[str, float]) -> Says:

@@ -246,8 +246,8 @@ def test_names_of_the_program_leave_as_codes_and_come_back():
     for secret in (b"secretnet", b"crown_jewel", b"project_x", b"projectx", b"magic_op"):
         assert secret not in whole
     assert b"aten::mm" in whole
-    assert verdict.explanation == "It starts in secretnet.py:7, in crown_jewel."
-    assert verdict.place == "secretnet.py:7"
+    assert verdict.first.explanation == "It starts in secretnet.py:7, in crown_jewel."
+    assert verdict.first.place == "secretnet.py:7"
 
 
 def test_codes_are_stable():

@@ -14,13 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detector.errors import TraceError
+from detector.jobs.logs import CommReport
+from detector.jobs.volumes import Profile, ProfileRow
+from detector.logs.anomaly import Anomaly
 from detector.patterns import BY_ID, PATTERNS
 from detector.render import (
+    comm,
     html_overview,
     html_page,
     index_page,
     ledger,
     markdown,
+    measures,
     overlay,
     sarif,
     terminal,
@@ -39,6 +44,7 @@ from detector.report import (
     StepInfo,
     WindowScore,
 )
+from detector.report.events import TopEvent
 from tests.sample_reports import (
     CLEAN,
     CPU_ONLY,
@@ -96,24 +102,23 @@ def test_evidence_begins_with_what_differs_most_and_leaves_out_the_occurrences()
         "top_features": ["x"],
     }
     finding = replace(TYPICAL.findings[0], evidence=evidence)
-    rows = wording.evidence(finding, everything=True)
+    rows = measures.measures(finding, everything=True)
     assert [row.label for row in rows] == ["unlike", "same"]
-    assert [row.label for row in wording.evidence(finding)] == ["unlike"]
+    assert [row.label for row in measures.measures(finding)] == ["unlike"]
     named = replace(finding, explanation="same 50 %")
-    assert [row.label for row in wording.evidence(named)] == ["same", "unlike"]
-    assert rows[0] == wording.Row("unlike", "90.0 %", "baseline 10.0 %")
+    assert [row.label for row in measures.measures(named)] == ["same"]
+    assert rows[0] == measures.Row("unlike", "90.0 %", "baseline 10.0 %")
 
 
 def test_the_top_features_are_shown_as_text():
     features = ["the GPU idles", "a <b>name</b>\x1b[31m"]
     finding = replace(TYPICAL.findings[0], evidence={"top_features": features})
     report = replace(TYPICAL, findings=(finding,))
-    page, text = html_page.render(report), markdown.render(report)
-    for shown in (page, text):
-        assert "top features" in shown
-        assert "the GPU idles; a" in shown
-        assert "<b>name" not in shown
-        assert "\x1b" not in shown
+    shown = html_page.render(report)
+    assert "top features" in shown
+    assert "the GPU idles; a" in shown
+    assert "<b>name" not in shown
+    assert "\x1b" not in shown
 
 
 @pytest.mark.parametrize(
@@ -128,7 +133,7 @@ def test_steps_are_named(indices, text):
 def test_a_measure_is_called_by_its_label():
     value = {"value": 0.5, "unit": "share", "rest": 0.1}
     evidence = {"mine": {**value, "label": "my own"}, "other_one": value}
-    rows = wording.evidence(replace(TYPICAL.findings[0], evidence=evidence))
+    rows = measures.measures(replace(TYPICAL.findings[0], evidence=evidence))
     assert [row.label for row in rows] == ["my own", "other one"]
 
 
@@ -157,18 +162,97 @@ def test_findings_come_by_estimated_savings():
     assert shown == list(TYPICAL.findings)
 
 
+OVERLAPS = "overlaps with other findings or leads"
+
+
 @pytest.mark.parametrize(
     ("low", "high", "text"),
     [
         (90.0, 100.0, ""),
         (89.0, 100.0, "likely 89.0 µs to 100 µs"),
-        (20.0, 150.0, "likely 20.0 µs to 150 µs; most of it overlaps with the other findings"),
-        (0.0, 120.0, "likely 0 µs to 120 µs; almost all of it overlaps with the other findings"),
+        (20.0, 150.0, "likely 20.0 µs to 150 µs; most of it overlaps with other findings or leads"),
+        (
+            0.0,
+            120.0,
+            "likely 0 µs to 120 µs; almost all of it overlaps with other findings or leads",
+        ),
     ],
 )
 def test_a_range_is_put_into_words_where_it_is_wider_than_a_tenth_of_the_savings(low, high, text):
     finding = replace(TYPICAL.findings[0], estimated_savings_us=100.0, savings_range_us=(low, high))
     assert wording.savings_range(finding) == text
+
+
+def test_savings_that_need_other_repairs_are_no_overlap():
+    finding = replace(
+        TYPICAL.findings[0],
+        estimated_savings_us=100.0,
+        savings_range_us=(5.0, 200.0),
+        savings_alone_us=10.0,
+        share=0.1,
+    )
+    assert wording.savings_range(finding) == (
+        "likely 5.00 µs to 200 µs; almost all of it only once other findings or leads are repaired"
+    )
+
+
+def test_a_range_never_ends_at_all_there_is():
+    """Nothing saves all of the analyzed time."""
+    finding = replace(
+        TYPICAL.findings[0], estimated_savings_us=500.0, savings_range_us=(250.0, 990.0), share=0.5
+    )
+    assert wording.savings_range(finding) == "likely 250 µs or more"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "count", "said"),
+    [
+        ("compute-fp32-matmul", 1_495, "1,495 kernels in "),
+        ("input-dataloader-sync", 6, "6 times in "),
+        ("input-dataloader-sync", 1, "once in "),
+        ("host-launch-bound", 23_032, "throughout ProfilerStep#"),
+    ],
+)
+def test_occurrences_are_counted_by_their_name(pattern, count, said):
+    finding = replace(TYPICAL.findings[0], pattern=pattern, occurrences=count, evidence={})
+    assert wording.when(TYPICAL, finding).startswith(said)
+
+
+def test_a_measure_that_does_not_stand_out_gets_no_line_of_its_own():
+    def shown(value, rest):
+        row = {"label": "GPU busy", "value": value, "unit": "share", "rest": rest}
+        finding = replace(
+            TYPICAL.findings[0], pattern="host-python-overhead", evidence={"busy": row},
+            explanation="",
+        )  # fmt: skip
+        return len(measures.further(finding))
+
+    assert (shown(0.4, 0.2), shown(0.4, None)) == (1, 1)
+    assert (shown(0.22, 0.2), shown(0.1, 0.2), shown(0.002, 0.0)) == (0, 0, 0)
+
+
+def test_a_loader_is_named_whole():
+    loader = LedgerPlace("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "", 0)
+    assert ledger.place(loader) == loader.function
+    kernel = LedgerPlace("void at::native::fill_kernel<int>(lambda(int)#1)", "", 0)
+    assert ledger.place(kernel) == "fill_kernel"
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [(0.87, "783 GB/s, 87 % of memory peak"), (1.38, "783 GB/s, above memory peak")],
+)
+def test_a_rate_above_the_peak_is_no_share_of_it(share, said):
+    """Caches serve a part, or an algorithm computes less than its shapes say."""
+    row = TopEvent("k", 1, 10.0, gb_per_s=783.0, peak_share=share, limit="memory bandwidth")
+    assert wording.reached(row) == said
+    report = replace(CLEAN, top_kernels=(row,), top_ops=())
+    assert ("Above a peak" in wording.peaks(report)) == (share > 1)
+
+
+def test_shapes_are_those_of_tensors():
+    row = TopEvent("k", 1, 10.0, shapes="[[], [32, 1024, 14, 14], [[256, 3], []], [0], []]")
+    assert wording.shapes(row) == "[32, 1024, 14, 14], [256, 3], [0]"
 
 
 def test_the_verdict_says_how_much_the_findings_save_together():
@@ -305,11 +389,11 @@ def test_the_verdict_and_a_line_for_each_finding_come_first_on_one_screen():
 def test_why_and_the_numbers_beside_it_do_not_repeat_each_other():
     said = "Here: mean wait 82.1 ms; synchronizing calls 12."
     one = replace(TYPICAL.findings[0], explanation=said)
-    (row,) = wording.further_evidence(one)
+    (row,) = measures.further(one)
     assert (row.label, row.value) == ("host waits in aten::item", "82.0 %")
     assert "also     host waits in aten::item" in terminal.render(replace(TYPICAL, findings=(one,)))
     cited = replace(one, explanation="host waits in aten::item 82 %.")
-    assert wording.further_evidence(cited) == []  # what is no measure of the pattern's is not told
+    assert measures.further(cited) == []  # what is no measure of the pattern's is not told
 
 
 def test_code_keeps_its_lines_on_a_narrow_terminal():
@@ -321,8 +405,11 @@ def test_code_keeps_its_lines_on_a_narrow_terminal():
 def test_a_trace_without_a_finding_says_what_bounds_it():
     text = " ".join(terminal.render(CLEAN, width=100).split())
     assert "Bound by compute, 56 % of the time" in text
-    assert "At most 44 % can be saved without making the kernels faster." in text
+    assert "At most 44 % can be saved without faster kernels." in text
     assert "The heaviest, volta_sgemm_128x64_nn, reaches 8.9 TFLOP/s, 57 % of fp32 peak." in text
+    assert "Bound by compute, 56 % of the time" in html_page.render(CLEAN)
+    assert "nearest finding" not in html_page.render(CLEAN)
+    assert "nearest finding" in html_page.render(TYPICAL)
     assert wording.bound(TYPICAL) == wording.bound(NOT_ANALYZABLE) == ""
 
 
@@ -406,7 +493,7 @@ def test_several_traces_end_in_a_line_each():
 
 
 def run_of(report: Report) -> dict:
-    log = json.loads(sarif.render(report))
+    log = json.loads(sarif.render([report]))
     assert log["version"] == "2.1.0"
     assert log["$schema"].endswith("sarif-2.1.0.json")
     (run,) = log["runs"]
@@ -476,7 +563,7 @@ def test_sarif_writes_paths_as_addresses(path, uri):
 def test_what_several_traces_show_is_one_result_of_one_run():
     larger = replace(TYPICAL.findings[0], estimated_savings_us=1e6)
     other = replace(TYPICAL, findings=(larger,), source=replace(TYPICAL.source, path="b.json"))
-    (run,) = json.loads(sarif.render_all([TYPICAL, other, CLEAN]))["runs"]
+    (run,) = json.loads(sarif.render([TYPICAL, other, CLEAN]))["runs"]
     assert [r["occurrenceCount"] for r in run["results"]] == [2, 1, 1]
     assert run["results"][0]["properties"]["traces"] == ["b.json", TYPICAL.source.path]
     assert "In 2 traces." in run["results"][0]["message"]["text"]
@@ -525,7 +612,7 @@ def test_the_page_shows_windows_findings_and_settings():
         "&quot;parts",
         "record: <code>record_shapes=True</code>",
         "volta_sgemm_128x64_nn",
-        "[[32, 256], [256]]",
+        "[32, 256], [256]</td>",
         "4 steps, median 103 ms",
         "<title>ProfilerStep#3: 103 ms</title>",
     ):
@@ -764,3 +851,41 @@ def test_slices_lie_on_the_files_own_axis():
     slices = [e for e in overlay.events(TYPICAL) if e["ph"] == "X"]
     assert min(e["ts"] for e in slices) == TYPICAL.findings[0].start_us
     assert all(e["ts"] >= ZERO for e in slices)
+
+
+def test_a_number_is_never_apart_from_its_unit():
+    finding = replace(TYPICAL.findings[0], explanation="it takes 12 % and 3.20 ms of 7 steps " * 9)
+    for width in range(60, 90):
+        text = terminal.render(replace(TYPICAL, findings=(finding,)), width=width)
+        assert not re.search(r"\d\n\s*(%|ms)", text)
+        assert "\ue000" not in text
+
+
+# --- communication -----------------------------------------------------------------------------
+
+
+def _table_row(gbs: float, group: str = "") -> ProfileRow:
+    return ProfileRow("AllReduce", "float", group, 8, 1 << 20, 1, 1 << 18, 1 << 20, "", "", 0, 9.0,
+                      gbs, 240.0)  # fmt: skip
+
+
+def test_runs_of_one_kind_and_size_take_one_line():
+    rows = tuple(_table_row(gbs, f"run {gbs}") for gbs in (240.0, 20.0, 200.0))
+    text = comm.render(CommReport((), Profile(()), Profile(rows), (), ()))
+    (line,) = (line for line in text.splitlines() if "AllReduce" in line)
+    assert line.split() == (
+        "AllReduce 3 × 1.05 MB float 8 ranks 20.0 to 240.0 GB/s, median 200.0".split()
+    )
+    one = comm.render(CommReport((), Profile(()), Profile((_table_row(20.0),)), (), ()))
+    assert "20.0 GB/s (best 240.0)" in one
+    best = comm.render(CommReport((), Profile(()), Profile((_table_row(240.0),)), (), ()))
+    assert best.rstrip().endswith("240.0 GB/s")
+
+
+def test_anomalies_of_one_kind_do_not_hide_the_others():
+    found = [Anomaly("failed-run", f"run {i} failed") for i in range(29)]
+    found.append(Anomaly("hang", "rank 3 hangs"))
+    text = comm.render(CommReport((), Profile(()), Profile(()), tuple(found), ()))
+    assert text.count("failed-run: run ") == comm.MOST_ALIKE
+    assert "failed-run: 24 more, see --format json" in text
+    assert "hang: rank 3 hangs" in text

@@ -8,20 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from detector.kineto import read
-from detector.replay import (
+from dataset.replay import (
     Alter,
     Edit,
-    Graph,
+    EditableGraph,
+    EditedTimes,
     Insert,
     Issue,
     Remove,
-    Repair,
     Replace,
-    Stuck,
     Task,
-    Times,
 )
+from detector.kineto import read
+from detector.replay import Graph, Repair, Stuck, Times
 from detector.trace import Cat, Int64, Trace
 from tests.traces import (
     Event,
@@ -71,9 +70,9 @@ def us(value: float) -> int:
     return round(value * 1_000)
 
 
-def replay(trace: Trace, *edits: Edit) -> Times:
+def replay(trace: Trace, *edits: Edit) -> EditedTimes:
     """A replay that holds what any replay must."""
-    times = Graph(trace).replay(edits)
+    times = EditableGraph(trace).replay(edits)
     kept = times.keep & times.timed
     assert (times.end >= times.start)[kept].all()
     assert (times.task_end >= times.task_start).all()
@@ -108,7 +107,7 @@ def idle(at: float, gap: float) -> Insert:
 @pytest.mark.parametrize("events", [HOST_BOUND, DEVICE_BOUND, WAITING])
 def test_a_trace_with_usual_delays_is_reproduced(events: tuple[Event, ...], typical: bool) -> None:
     trace = trace_of(*events)
-    times = Graph(trace, typical=typical).replay()
+    times = Graph(trace, typical=typical).solve()
     np.testing.assert_array_equal(times.start, trace.start)
     np.testing.assert_array_equal(times.end, trace.end)
     assert times.keep.all()
@@ -124,7 +123,7 @@ def test_delays_of_any_length_are_reproduced() -> None:
         launch(200, 5, 3),
         kernel("early", 140, 90, 3),  # in the stream's time, before its launch: clocks differ
     )
-    times = Graph(trace).replay()
+    times = Graph(trace).solve()
     np.testing.assert_array_equal(times.start, trace.start)
     np.testing.assert_array_equal(times.end, trace.end)
 
@@ -136,7 +135,7 @@ def test_usual_delays_come_near_what_varies() -> None:
         for e in (launch(100 * i, 5, i + 1), kernel("k", 100 * i + 5 + i % 4, 30, i + 1))
     ]
     trace = trace_of(*varied, sync(1_950, 60))
-    times = Graph(trace, typical=True).replay()
+    times = Graph(trace, typical=True).solve()
     assert np.abs(times.end - trace.end).max() <= us(4)
     assert (times.end != trace.end).any()
 
@@ -150,13 +149,13 @@ def test_clocks_that_disagree_into_a_circle_are_reproduced() -> None:
         kernel("early", 20, 10, 2),
         kernel("waited for", 40, 50, 1),
     )
-    times = Graph(trace).replay()
+    times = Graph(trace).solve()
     np.testing.assert_array_equal(times.start, trace.start)
     np.testing.assert_array_equal(times.end, trace.end)
 
 
 def test_an_empty_trace() -> None:
-    assert len(Graph(trace_of()).replay().start) == 0
+    assert len(Graph(trace_of()).solve().start) == 0
 
 
 def test_rows_that_are_neither_program_nor_device_work_are_not_timed() -> None:
@@ -175,7 +174,7 @@ def test_published_traces_are_reproduced_to_the_ns(name: str) -> None:
     if not path.is_file():
         pytest.skip("the shared traces (../shared/traces beside the checkout) are not here")
     trace = read(path)
-    times = Graph(trace).replay()
+    times = Graph(trace).solve()
     np.testing.assert_array_equal(times.start, trace.start)
     np.testing.assert_array_equal(times.end, trace.end)
 
@@ -703,17 +702,17 @@ def test_edits_of_what_is_not_there_are_refused(edit: Edit) -> None:
         kernel("k", 5, 10, 1),
     )
     with pytest.raises(Stuck, match="is n"):
-        Graph(trace).replay([edit])
+        EditableGraph(trace).replay([edit])
 
 
 def test_edits_of_the_same_events_are_refused() -> None:
     trace = trace_of(op("outer", 0, 30), op("inner", 5, 10))
     with pytest.raises(Stuck, match="same events"):
-        Graph(trace).replay([Remove(0), Remove(1)])
+        EditableGraph(trace).replay([Remove(0), Remove(1)])
 
 
 def test_a_replay_changes_nothing_in_its_graph() -> None:
-    graph = Graph(trace_of(*DEVICE_BOUND))
+    graph = EditableGraph(trace_of(*DEVICE_BOUND))
     graph.replay([idle(38, 300), Alter(2, dur=5)])
     np.testing.assert_array_equal(graph.replay().start, graph.trace.start)
 
@@ -732,12 +731,6 @@ def saved(trace: Trace, repair: Repair, span: tuple[float, float] | None = None)
 
 def named(trace: Trace, *names: str) -> Int64:
     return np.array([row for name in names for row in rows_of(trace, name)], np.int64)
-
-
-def test_a_program_is_as_long_as_it_took() -> None:
-    graph = Graph(trace_of(*DEVICE_BOUND))
-    assert graph.makespan() == us(7 + 5 * 101 + 100)
-    assert graph.makespan((us(100), us(310))) == us(309 - 100)  # the last op begins, a kernel ends
 
 
 def test_without_its_wait_a_host_runs_ahead() -> None:
@@ -868,8 +861,6 @@ def test_joined_repairs_take_the_smaller_and_what_goes_is_gone() -> None:
     assert saved(trace, some | more) == saved(trace, more | some) == 8
     gone = Repair(remove=rows)
     assert saved(trace, gone | more) == saved(trace, gone) == 20
-    assert Graph(trace).waterfall([some, more, gone, some]) == [us(4), us(4), us(12), 0]
-    assert Graph(trace).saved_each([some, more, gone]) == [us(4), us(8), us(20)]
 
 
 def test_one_figure_may_stand_for_all_rows() -> None:
@@ -887,7 +878,6 @@ def test_of_a_span_only_what_begins_in_it_is_repaired() -> None:
 def test_threads_that_only_watch_do_not_count() -> None:
     watching = python("threading.py(1): wait", 0, 500, thread=9)
     trace = trace_of(*HOST_BOUND, watching)
-    assert Graph(trace).makespan() == us(420)
     assert saved(trace, Repair(remove=np.array([rows_of(trace, "aten::add")[1]]))) == 40
 
 

@@ -34,7 +34,8 @@ from detector.report import (
     to_json,
 )
 from detector.report.events import Peaks, TopEvent
-from detector.report.judging import Doubted, JudgeRound, Judging
+from detector.report.job import Communication, Gradients, JobTraffic
+from detector.report.judging import Doubted, JudgeRound, Judging, Unsized
 from scripts import report_format
 from tests.sample_reports import EXCERPT
 
@@ -46,7 +47,8 @@ LEDGER = {
 FINDING_NAMES = {
     "id": {}, "pattern": {}, "side": {}, "start_us": {}, "end_us": {}, "steps": {},
     "score": {}, "confidence": {}, "severity": {}, "kind": {}, "estimated_savings_us": {},
-    "savings_range_us": {}, "by_step_us": {}, "share": {}, "assumes": {}, "occurrences": {},
+    "savings_range_us": {}, "savings_alone_us": {}, "by_step_us": {}, "share": {}, "assumes": {},
+    "occurrences": {},
     "evidence": {}, "explanation": {}, "claims": {"label": {}, "value": {}}, "judged_by": {},
     "fix": {"summary": {}, "code": {}, "where": {"file": {}, "line": {}, "function": {}},
             "module": {}},
@@ -89,6 +91,13 @@ CONTRACT = {
     "top_ops": TOP,
     "peaks": {"fp32_tflop_per_s": {}, "tf32_tflop_per_s": {}, "fp16_tflop_per_s": {},
               "bf16_tflop_per_s": {}, "bandwidth_gb_per_s": {}, "source": {}},
+    "communication": {
+        "traffic": {"op": {}, "dtype": {}, "group": {}, "dimension": {}, "group_size": {},
+                    "algorithm": {}, "protocol": {}, "bytes": {}, "calls": {}, "elements": {},
+                    "transfer_us": {}, "bus_gbs": {}, "best_bus_gbs": {}},
+        "gradients": {"reduced_bytes": {}, "reduced_elements": {}, "model_bytes": {},
+                      "model_elements": {}, "times": {}, "known_by": {}},
+    },
     "windows": {"start_us": {}, "end_us": {}, "step": {}, "score": {}, "cpu_score": {},
                 "gpu_score": {}},
     "findings": FINDING_NAMES,
@@ -97,6 +106,8 @@ CONTRACT = {
         "model": {}, "prompt": {}, "places": {}, "answered": {}, "fallbacks": {}, "invalid": {},
         "struck": {}, "input_tokens": {}, "output_tokens": {}, "cost": {},
         "doubted": {"pattern": {}, "start_us": {}, "end_us": {}},
+        "unsized": {"pattern": {}, "start_us": {}, "end_us": {}, "confidence": {},
+                    "explanation": {}},
         "rounds": {"start_us": {}, "end_us": {}, "round": {}, "view": {}, "outcome": {},
                    "cached": {}, "input_tokens": {}, "output_tokens": {}, "seconds": {}},
     },
@@ -129,10 +140,17 @@ FULL = Report(
     top_kernels=(TopEvent("k", 1, 2.0),),
     top_ops=(TopEvent("aten::mm", 1, 2.0, 3.0, "[[2, 2]]"),),
     peaks=Peaks(1.0, 2.0, 3.0, 4.0, 5.0, "data sheet"),
+    communication=Communication(
+        (JobTraffic("AllReduce", "Float", "0", "", 2, "RING", "LL", 8, 1, 2, 1.0, 0.0, 0.0),),
+        Gradients(8.0, 2.0, 8, 2, 1.0, "shapes"),
+    ),
     windows=(WindowScore(0.0, 1.0, 0, 0.5),),
     findings=(FINDING,),
     judging=Judging(
-        "m", doubted=(Doubted("host-gc-pause", 0.0, 1.0),), rounds=(JudgeRound(0.0, 1.0, 1),)
+        "m",
+        doubted=(Doubted("host-gc-pause", 0.0, 1.0),),
+        unsized=(Unsized("host-gc-pause", 0.0, 1.0, 0.9, "It is."),),
+        rounds=(JudgeRound(0.0, 1.0, 1),),
     ),
     not_checked=(NotChecked("comm-straggler", "one rank"),),
     warnings=("truncated",),

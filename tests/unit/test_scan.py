@@ -157,7 +157,7 @@ def test_a_folder_is_searched_by_content(folder, capsys):
 def test_a_folder_without_traces_says_so(folder, capsys):
     (folder / "settings.json").write_bytes(b'{"a": 1}')
     assert scan.main([str(folder)]) == 2
-    assert "no trace in this folder (1 files looked into)" in errors(capsys)[0]
+    assert "no trace among the files of this folder (1 with a name in .json" in errors(capsys)[0]
 
 
 def test_a_glob_is_expanded_and_each_file_is_scanned_once(folder, capsys):
@@ -282,7 +282,7 @@ def test_colour_is_only_for_terminals_that_want_it(monkeypatch):
 
 
 def test_a_terminal_without_utf8_gets_plain_letters():
-    code = "import sys; from detector import output; output.emit('1 µs … █', False)"
+    code = "import sys; from detector.cli.output import emit; emit('1 µs … █', False)"
     env = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT)}
     assert run("-c", code, env=env).stdout == "1 us ... #"
 

@@ -150,7 +150,7 @@ def test_a_wait_belongs_to_the_op_that_asks_for_it() -> None:
     assert found("explicit-wait", *work, sync(70, 10)) == ["cudaStreamSynchronize"]
 
 
-def test_a_wait_for_unrecorded_work_is_no_synchronisation_of_the_program() -> None:
+def test_a_wait_for_unrecorded_work_is_no_synchronization_of_the_program() -> None:
     wait = sync(0, 9_000, "cudaDeviceSynchronize")
     later = [e for e in steady(300) if e.start >= 9_500]
     assert found("unrecorded-wait", wait, *later) == ["cudaDeviceSynchronize"]
@@ -235,6 +235,36 @@ def test_without_sizes_the_passes_tell_the_rounds(micro_steps: int, extra: int) 
     assert len(found("extra-round", *repeat(step, 2, 200))) == 2 * extra
 
 
+def in_three_steps(*durations: tuple[float, ...]) -> dict[str, list[str]]:
+    """Reductions without sizes, one of each step beside the next; a step takes 10 ms."""
+    name, events = "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", list[Event]()
+    for step, row in enumerate(durations):
+        at = 10_000.0 * step
+        for i, dur in enumerate(row):
+            corr = len(row) * step + i + 1
+            events += [launch(at, 2, corr=corr), kernel(name, at + 5, dur, corr=corr)]
+            at += dur + 20
+    steps = [(10_000.0 * i, 10_000.0 * (i + 1)) for i in range(len(durations))]
+    return {
+        signal: found(signal, *events, steps=steps)
+        for signal in ("small-collective", "exposed-collective", "straggler")
+    }
+
+
+def test_without_sizes_the_same_place_of_another_step_tells_the_transfer() -> None:
+    large_and_small = in_three_steps(*[(1_500, 120)] * 3)
+    assert len(large_and_small["exposed-collective"]) == 6
+    one_waits = in_three_steps((1_500, 120), (1_500, 120), (1_500, 900))
+    assert len(one_waits["straggler"]) == 1
+    every_step_differs = in_three_steps((1_500, 120), (1_500,), (1_500, 120, 120))
+    assert len(every_step_differs["straggler"]) == 3
+
+
+def test_a_small_collective_that_waits_is_small() -> None:
+    steps = in_three_steps((15, 15, 15, 900) * 5, *[(15,) * 20] * 3)
+    assert len(steps["small-collective"]) == 80
+
+
 # -- stretches of the interpreter ------------------------------------------------------------------
 
 
@@ -272,6 +302,16 @@ def test_time_in_torchs_own_annotation_is_not_the_programs_python() -> None:
     assert found("python-gap", *stretch("Optimizer.step#SGD.step")) == []
     assert found("python-gap", *stretch("ProfilerStep#3")) == ["aten::mm"]
     assert found("python-gap", *stretch("write metrics")) == ["aten::mm"]
+
+
+def test_without_frames_a_short_stretch_is_no_more_python_than_torch() -> None:
+    def stretch(length: float, *frames: Event) -> tuple[Event, ...]:
+        return (*ops_after(0), *ops_after(300 + length), *frames)
+
+    own = python("train.py(7): log", 250, 400)
+    assert found("python-gap", *stretch(300)) == []
+    assert found("python-gap", *stretch(500)) == ["aten::mm"]
+    assert found("python-gap", *stretch(300, own)) == ["aten::mm"]
 
 
 def steps_apart(*between: float) -> tuple[Event, ...]:
@@ -324,6 +364,19 @@ def test_rows_that_are_used_differently_each_time_are_no_loop() -> None:
         events += [op("aten::select", 40 * i, 2)]
         events += [op("aten::mul", 40 * i + 3 + 3 * k, 2) for k in range(1 + (i * i + i // 3) % 7)]
     assert found("row-loop", *events) == []
+
+
+def test_the_layers_of_a_network_are_no_loop() -> None:
+    """Each takes one part of what its first product made."""
+
+    def layers(*names: str) -> list[Event]:
+        body = ("linear", "select", *names, "add")
+        return [
+            op(f"aten::{name}", 30 * i + 3 * k, 2) for i in range(24) for k, name in enumerate(body)
+        ]
+
+    assert found("row-loop", *layers("scaled_dot_product_attention", "linear", "layer_norm")) == []
+    assert len(found("row-loop", *layers("mul"))) == 24
 
 
 def driver(*names: str) -> tuple[Event, ...]:

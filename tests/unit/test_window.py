@@ -161,7 +161,7 @@ def test_irregular_work_is_judged_as_a_whole() -> None:
     assert "warm-up could not be separated" in analyzed.warnings[-1]
 
 
-def test_the_final_synchronise_and_the_frames_around_everything_are_not_judged() -> None:
+def test_the_final_synchronize_and_the_frames_around_everything_are_not_judged() -> None:
     trace = trace_of(
         python("main.py(1): <module>", 0, 9_000),
         annotation("note", 0, 9_000),

@@ -27,7 +27,8 @@ SHOWN: Final = ("precision", "recall", "strict_recall", "wrong_per_healthy", "ec
 @dataclass(frozen=True)
 class ConfidenceExperiment:
     """``same``: by the beginning of a workload's name the program that it is a version of.
-    ``doubted``: report.json files whose doubted candidates are learnt from, too."""
+    ``doubted``: report.json files whose doubted candidates are learnt from, too, but for those of
+    traces that the benchmark labels."""
 
     settings: ConfidenceTraining = field(default_factory=ConfidenceTraining)
     same: dict[str, str] = field(default_factory=dict)
@@ -35,7 +36,9 @@ class ConfidenceExperiment:
 
     def train(self, data: Path, out: Path) -> list[str]:
         """Fit on every labelled candidate; the curves come from programs held out."""
-        rows = with_doubted(training.read(data, self.same), self.doubted)
+        rows = training.read(data, self.same)
+        labelled = set(table(data, "traces", EVERYTHING, ["sha256"])["sha256"])
+        known, rows = len(rows), with_doubted(rows, self.doubted, labelled)
         begun = time.perf_counter()
         raw = training.held_out(rows, self.settings)
         curves = training.curves(rows, raw, self.settings)
@@ -45,11 +48,14 @@ class ConfidenceExperiment:
         card: dict[str, Any] = {
             **provenance(data, table(data, "candidates", EVERYTHING)),
             "name": "confidence",
+            **({"doubted": len(rows) - known} if self.doubted else {}),
             "calibration": dict(zip(KINDS, curves, strict=True)),
             "held_out": {name: str(value) for name, value in metrics.items()},
         }
         size = shipped.save(out / "confidence", text, card)
-        lines = [f"confidence: {len(rows)} candidates, {size / 1e6:.1f} MB -> {out / 'confidence'}"]
+        lines = [f"confidence: {known} candidates, {size / 1e6:.1f} MB -> {out / 'confidence'}"]
+        if self.doubted:
+            lines.append(f"  besides: {len(rows) - known} candidates that a model doubted")
         lines += [f"  {name}: {value}" for name, value in metrics.items()]
         return Outcome(lines, metrics=metrics, card=card, fit_s=fit_s)
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from detector.trace import Bool, Int64
+from detector.replay import Times
+from detector.trace import Int64
 
 Wait = Literal["", "work", "stream", "device"]
 
@@ -80,19 +81,13 @@ Edit = Insert | Replace | Remove | Alter
 
 
 @dataclass(frozen=True)
-class Times:
-    """Where everything lies, ns.
+class EditedTimes(Times):
+    """Also where the inserted tasks lie, ns.
 
-    ``start``, ``end``: of the trace's rows; meaningless where not ``keep``, and the recorded ones
-    where not ``timed`` (rows that are neither host program nor device work). ``task_*``: of the
-    inserted tasks, in the order of the edits, parents before children; ``issue_*``: of their device
+    ``task_*``: in the order of the edits, parents before children; ``issue_*``: of their device
     work, -1 without any. ``idle``: by edit, the time of an Insert without tasks.
     """
 
-    start: Int64
-    end: Int64
-    keep: Bool
-    timed: Bool
     task_start: Int64
     task_end: Int64
     issue_start: Int64

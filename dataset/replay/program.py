@@ -1,4 +1,4 @@
-"""One run of a graph: its sequences with the edits in them, and the times that come out."""
+"""One replay of a graph: its sequences with the edits in them, and the times that come out."""
 
 from __future__ import annotations
 
@@ -6,16 +6,24 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from detector.replay.edits import Alter, Edit, Insert, Issue, Remove, Replace, Task, Times, Wait
-from detector.replay.solve import Deps, Sequences, Stuck, arrange, times
+from dataset.replay.edits import (
+    Alter,
+    Edit,
+    EditedTimes,
+    Insert,
+    Issue,
+    Remove,
+    Replace,
+    Task,
+    Wait,
+)
+from detector.replay import Graph, Stuck
+from detector.replay.savings import SERVED, THREAD
+from detector.replay.solve import Deps, Sequences, arrange, times
 from detector.trace import Int64
-
-if TYPE_CHECKING:
-    from detector.replay.graph import Graph
 
 _FINE = 1 << 20  # edits at one time are kept apart by so many orders
 
@@ -24,10 +32,56 @@ _FINE = 1 << 20  # edits at one time are kept apart by so many orders
 Piece = tuple[int, int, int, list[int]]
 
 
-class Program:
+class EditableGraph(Graph):
+    """A graph that edits can be put into. Reusable: no replay changes anything in it."""
+
+    def replay(self, edits: Sequence[Edit] = ()) -> EditedTimes:
+        """All times after these edits. Raises Stuck where they make events wait in a circle."""
+        program = _Program(self)
+        program.change(edits)
+        return program.run()
+
+    @cached_property
+    def works_of(self) -> dict[int, list[int]]:
+        """Rows of device work by the row of the call that issued them."""
+        found: dict[int, list[int]] = {}
+        rows = np.flatnonzero(self.is_work & (self.trace.launch >= 0))
+        for row, call in zip(rows.tolist(), self.trace.launch[rows].tolist(), strict=True):
+            found.setdefault(call, []).append(row)
+        return found
+
+    @cached_property
+    def deps_by_node(self) -> dict[int, tuple[tuple[int, int], ...]]:
+        """(node, delay) of what each node waits for."""
+        found: dict[int, tuple[tuple[int, int], ...]] = {}
+        on, delay = self.deps.on.tolist(), self.deps.delay.tolist()
+        for node, pair in zip(self.deps.node.tolist(), zip(on, delay, strict=True), strict=True):
+            found[node] = (*found.get(node, ()), pair)
+        return found
+
+    @cached_property
+    def across(self) -> set[int]:
+        """Nodes whose first dependency is on another thread."""
+        first = self.deps.ptr[:-1][np.diff(self.deps.ptr) > 0]
+        between = (self.deps.kind[first] & (THREAD | SERVED)) > 0
+        return set(self.deps.node[first[between]].tolist())
+
+    @cached_property
+    def waited_streams(self) -> dict[int, set[int]]:
+        """By end node of a call, the streams on which it waits for all issued so far."""
+        waits = self.waits
+        call, column = np.nonzero(waits.covers)
+        found: dict[int, set[int]] = {}
+        rows, tracks = waits.rows[call].tolist(), waits.tracks[column].tolist()
+        for row, track in zip(rows, tracks, strict=True):
+            found.setdefault(2 * row + 1, set()).add(track)
+        return found
+
+
+class _Program:
     """Sequences of nodes by track. Used once: `change`, then `run`."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: EditableGraph) -> None:
         self.graph = graph
         self.base = int(graph.trace.start.min()) if len(graph.trace) else 0
         self.gap: list[int] = graph.gap.tolist()
@@ -274,7 +328,7 @@ class Program:
         for node, issue, key in self.linked:
             self._link(node, issue, key, keys)
         typical = self.graph.typical
-        for end, tracks in self.graph.waits.covering.items() if self.added else ():
+        for end, tracks in self.graph.waited_streams.items() if self.added else ():
             key = self._launched(self.origin[end - 1])
             for track in tracks & self.added.keys():
                 self._after(end, track, key, keys, typical.delay, fresh=True)
@@ -341,7 +395,7 @@ class Program:
             self.deps[node] = (*self.deps.get(node, ()), (on, delay))
 
     # -- times ---------------------------------------------------------------------------------
-    def run(self) -> Times:
+    def run(self) -> EditedTimes:
         """The time of every node. Raises Stuck."""
         values = self._solved()
         trace, graph = self.graph.trace, self.graph
@@ -354,7 +408,7 @@ class Program:
         begin, finish, issue = (np.array([task[i] for task in self.tasks], int) for i in range(3))
         has = issue >= 0
         durations = np.array(self.dur, np.int64)
-        return Times(
+        return EditedTimes(
             start,
             end,
             keep,
