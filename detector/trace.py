@@ -180,6 +180,14 @@ class Trace:
         none = np.broadcast_to(np.int64(-1), len(self))
         return replace(self, correlation=none, external_id=none)
 
+    def around(self, rows: Int64) -> Int64:
+        """The innermost event around each that is no Python frame; -1 where there is none."""
+        found = self.parent[rows].astype(np.int64)
+        frame = np.append(self.cat == Cat.PYTHON_FUNCTION, False)  # the last place takes -1
+        while frame[found].any():
+            found = np.where(frame[found], self.parent[found], found)
+        return found
+
     def rows(self, *cats: Cat) -> Int64:
         """Indices of the events of these categories, in time order."""
         return np.flatnonzero(self.is_of(cats))

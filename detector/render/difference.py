@@ -137,7 +137,7 @@ def render(d: Difference, *, width: int = 100, colour: bool = False) -> str:
         parts.append(Text(text))
     parts += [_hanging("!", Text(clean(note, 400))) for note in d.notes]
     if d.findings:
-        parts += [Text(), Text("Findings, savings of a step before → after", style="bold")]
+        parts += [Text(), Text("Findings, savings per step before → after", style="bold")]
         parts.append(Padding(_finding_table(d), (0, 0, 0, 2)))
     if d.comparable and _rows(d):
         parts += [Text(), Text(LEDGER, style="bold"), Padding(_ledger_table(d), (0, 0, 0, 2))]
@@ -186,7 +186,7 @@ def markdown(d: Difference) -> str:
     lines += [f"- after: {escaped(side(d.after), 400)}"]
     lines += [f"- ⚠ {escaped(note, 400)}" for note in d.notes]
     if d.findings:
-        lines += ["", "| | finding | savings of a step |", "|---|---|---|"]
+        lines += ["", "| | finding | savings per step |", "|---|---|---|"]
         lines += [
             f"| {c.status} | {escaped(title(c), 400)} `{clean(c.pattern, 60)}` | {amount(c)} |"
             if "`" not in c.pattern and "|" not in c.pattern
@@ -213,20 +213,20 @@ def html(d: Difference) -> str:
         "</header><main>",
     ]
     if d.findings:
-        rows = [(c.status, f"{title(c)} {clean(c.pattern, 60)}", amount(c)) for c in d.findings]
-        body += ["<h2>Findings</h2>", _table(("", "finding", "savings of a step"), rows)]
+        rows = [(c.status, f"{title(c)} ({clean(c.pattern, 60)})", amount(c)) for c in d.findings]
+        body += ["<h2>Findings</h2>", _table(("", "finding", "savings per step"), rows)]
     if d.comparable:
         head = ("cause", "before", "after", "change", "95 % interval")
-        body += [f"<h2>{LEDGER}</h2>", _table(head, [row[:5] for row in _rows(d)])]
+        body += [f"<h2>{LEDGER}</h2>", _table(head, [row[:5] for row in _rows(d)], "amounts")]
     return document("Before and after: performance findings", [*body, "</main>"])
 
 
-def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], kind: str = "") -> str:
     top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
     body = "".join(
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
     )
-    return f"<table><tr>{top}</tr>{body}</table>"
+    return f'<table class="{kind}"><tr>{top}</tr>{body}</table>'
 
 
 def to_json(d: Difference) -> str:

@@ -16,6 +16,7 @@ NEEDS: Final[dict[Need, str]] = {
     "host": "host activities (`ProfilerActivity.CPU`)",
     "links": "launches that link to their kernels",
     "shapes": "shapes (`record_shapes=True`)",
+    "grids": "the grid of each kernel and the device's multiprocessors (`deviceProperties`)",
     "steps": "marked steps (`prof.step()`)",
     "comm": "collectives",
 }

@@ -238,7 +238,7 @@ SIGNALS: Final = (
         "underfilled-kernel",
         "Kernels with too few blocks",
         "launches",
-        ("device",),
+        ("device", "grids"),
         underfilled,
     ),
     Signal(

@@ -110,6 +110,16 @@ def test_evidence_begins_with_what_differs_most_and_leaves_out_the_occurrences()
     assert rows[0] == measures.Row("unlike", "90.0 %", "baseline 10.0 %")
 
 
+def test_a_label_is_not_cited_by_a_longer_one_that_ends_with_it():
+    def row(label, value):
+        return {"label": label, "value": value, "unit": "share", "rest": 0.6}
+
+    evidence = {"a": row("kernels", 0.65), "b": row("kernel time in fp32 kernels", 0.68)}
+    said = "The costliest place takes 1.00 ms; there, kernel time in fp32 kernels 68 %."
+    finding = replace(TYPICAL.findings[0], evidence=evidence, explanation=said)
+    assert [row.label for row in measures.measures(finding)] == ["kernel time in fp32 kernels"]
+
+
 def test_the_top_features_are_shown_as_text():
     features = ["the GPU idles", "a <b>name</b>\x1b[31m"]
     finding = replace(TYPICAL.findings[0], evidence={"top_features": features})
