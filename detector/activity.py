@@ -71,7 +71,7 @@ class Activity:
         return matches
 
     def named(self, rows: Int64, pattern: re.Pattern[str], *cats: Cat) -> Int64:
-        """Those of ``rows`` whose name matches.
+        """The rows among ``rows`` whose name matches.
 
         Naming their categories lets the next call of the pattern know; otherwise only the names
         of these rows are looked at.
@@ -110,10 +110,11 @@ class Activity:
 
     @cached_property
     def top_ops(self) -> Int64:
-        """Outermost aten ops: what the program called, not what an op called in turn."""
+        """Outermost aten ops: what the program called, not what an op called in turn, be it by way
+        of Python (custom ops, custom autograd functions)."""
         is_op = np.zeros(len(self.trace) + 1, np.bool_)  # the last place takes "no parent"
         is_op[self.aten] = True
-        return self.aten[~is_op[self.trace.parent[self.aten]]]
+        return self.aten[~is_op[self.trace.around(self.aten)]]
 
     def spans(self, rows: Int64) -> Intervals:
         """The union of these events' times."""

@@ -268,7 +268,7 @@ def _export(profiler: Profiler, file: Path) -> None:
 
 
 def _rank() -> int:
-    """Of this process in its job, 0 without one."""
+    """The rank of this process in its job; 0 without a job."""
     import torch.distributed as dist
 
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0

@@ -33,7 +33,8 @@ def distinct(rows: npt.ArrayLike) -> Int64:
 
 def union(*sets: npt.ArrayLike) -> Int64:
     """What is in any of these, which may be in any order."""
-    return distinct(np.concatenate([np.asarray(one, np.int64) for one in sets]))
+    none = np.empty(0, np.int64)
+    return distinct(np.concatenate([none, *(np.asarray(one, np.int64) for one in sets)]))
 
 
 def difference(rows: Int64, other: npt.ArrayLike) -> Int64:
@@ -49,7 +50,7 @@ def intersection(rows: Int64, other: npt.ArrayLike) -> Int64:
 
 
 def among(rows: npt.ArrayLike, other: npt.ArrayLike) -> Bool:
-    """Of each of these rows, -1 for none, whether it is one of the others."""
+    """Whether each of these rows (-1 for none) is one of the others."""
     mine, theirs = np.asarray(rows), np.asarray(other)
     if not len(mine) or not len(theirs):
         return np.zeros(len(mine), np.bool_)

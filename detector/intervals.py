@@ -82,12 +82,12 @@ class Intervals:
         return Intervals.union(np.maximum(self.start, start), np.minimum(self.end, end))
 
     def lasting(self, least: int) -> Intervals:
-        """Those of at least this length, ns."""
+        """The intervals of at least this length, ns."""
         long = self.end - self.start >= least
         return Intervals(self.start[long], self.end[long])
 
     def bridged(self, gap: float, borders: Int64) -> Intervals:
-        """Those at most ``gap`` ns apart as one, but not across a border (ascending times)."""
+        """Intervals at most ``gap`` ns apart joined, but not across a border (ascending times)."""
         if not len(self):
             return self
         part = np.searchsorted(borders, self.start, side="right")

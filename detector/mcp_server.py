@@ -177,7 +177,7 @@ def _row(found: Finding) -> dict[str, object]:
 
 
 def _bounded(answer: dict[str, object]) -> str:
-    """As JSON; the longest lists lose their ends until it is short enough, and that is said."""
+    """The answer as JSON; the longest lists are cut until it is short enough, and it says so."""
     text = json.dumps(answer, ensure_ascii=False, default=str)
     while len(text) > MOST_CHARS:
         lists = [key for key, value in answer.items() if isinstance(value, list) and value]

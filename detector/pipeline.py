@@ -14,6 +14,7 @@ from detector.features import candidate
 from detector.findings import USUAL, Assessed, Settings, findings_of, places_of, suspects
 from detector.findings.cases import Case, judge_places
 from detector.findings.identity import identity
+from detector.findings.unsized import unsized
 from detector.flagger import Flagger, Float32, Scores
 from detector.flagger.confidence import Confidence
 from detector.judge import Judge
@@ -51,6 +52,7 @@ def report_on(
         places += _flagged(analysis, scored, learnt, settings.max_regions - len(places))
     cases, answers = judge_places(analysis, places, judge)
     findings, leads = _findings(analysis, learnt, cases, settings)
+    candidates = {one.pattern.id for one in analysis.candidates.found}
     is_analyzable = analysis.why_not is None
     doubts = guards.warnings(analysis.activity, analysis.analyzed, analyzable=is_analyzable)
     return report_of(
@@ -59,7 +61,7 @@ def report_on(
         windows=_window_scores(scored),
         findings=findings,
         leads=leads,
-        judging=answers.judging,
+        judging=replace(answers.judging, unsized=unsized(cases, candidates)),
         warnings=(*doubts, *answers.warnings),
     )
 

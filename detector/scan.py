@@ -154,6 +154,16 @@ def _parser() -> argparse.ArgumentParser:
         help="also write report.json, report.html, report.sarif and annotated.json.gz (the trace "
         "with the findings as tracks, for ui.perfetto.dev); a folder each for several traces",
     )
+    _add_gate(parser)
+    parser.add_argument(
+        "--config-dir", type=Path, metavar="DIR", help="a folder with config options of your own"
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    return parser
+
+
+def _add_gate(parser: argparse.ArgumentParser) -> None:
+    """What fails a build, and what counts for that."""
     parser.add_argument(
         "--fail-on",
         choices=(*LEVELS, "never"),
@@ -180,11 +190,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar="REPORT",
         help="a report.json of before: under --fail-on only findings that it lacks count",
     )
-    parser.add_argument(
-        "--config-dir", type=Path, metavar="DIR", help="a folder with config options of your own"
-    )
-    parser.add_argument("--version", action="version", version=__version__)
-    return parser
 
 
 class _Parser(argparse.ArgumentParser):

@@ -10,7 +10,7 @@ from typing import Literal
 Side = Literal["cpu", "gpu"]
 Severity = Literal["info", "low", "medium", "high", "critical"]
 # What a trace has to hold; without it the report says *not checked*, never *clean*.
-Need = Literal["device", "host", "links", "shapes", "steps", "comm"]
+Need = Literal["device", "host", "links", "shapes", "grids", "steps", "comm"]
 
 NONE = "none"  # "not an anti-pattern", the class beside the patterns
 UNCLEAR = "unclear"  # a judge that gave no valid answer

@@ -8,7 +8,7 @@ parent precedes its children. "Absent" is -1 in every integer column.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
 from typing import Literal
@@ -175,12 +175,25 @@ class Trace:
         here = [r for r in named if r.get("id") in used] or named
         return tuple(dict.fromkeys(str(r["name"]) for r in here))
 
+    def without_ids(self) -> Trace:
+        """The same, less the numbers by which its events were linked: no stage asks for them."""
+        none = np.broadcast_to(np.int64(-1), len(self))
+        return replace(self, correlation=none, external_id=none)
+
+    def around(self, rows: Int64) -> Int64:
+        """The innermost event around each that is no Python frame; -1 where there is none."""
+        found = self.parent[rows].astype(np.int64)
+        frame = np.append(self.cat == Cat.PYTHON_FUNCTION, False)  # the last place takes -1
+        while frame[found].any():
+            found = np.where(frame[found], self.parent[found], found)
+        return found
+
     def rows(self, *cats: Cat) -> Int64:
         """Indices of the events of these categories, in time order."""
         return np.flatnonzero(self.is_of(cats))
 
     def is_of(self, cats: Iterable[Cat]) -> Bool:
-        """By row whether it is of one of these categories."""
+        """Whether each row is of one of these categories."""
         table = np.zeros(len(Cat), np.bool_)
         table[list(cats)] = True
         return table[self.cat]

@@ -202,6 +202,8 @@ FRAMEWORK_FRAME: Final = re.compile(r"(?:^|/)(transformers|vllm|sglang|diffusers
 MODULE_FRAME: Final = re.compile(r"(?s)^nn\.Module: (.+)$")
 # The main thread's wait for the backward engine.
 WAITS_FOR_BACKWARD: Final = re.compile(r"run_backward")
+# A backward node of a function written in Python, or of compiled code; torch numbers its own.
+CUSTOM_NODE: Final = re.compile(r"Backward$")
 # Calls in which a thread does nothing: it sleeps, or waits for another thread or process.
 RESTS: Final = re.compile(
     r"^<built-in (function (sleep|select)|method (acquire of _(thread|multiprocessing)|poll of))"
@@ -216,10 +218,6 @@ TORCH_ANNOTATION: Final = re.compile(
 )
 
 # The forward pass's calls of compiled code, in new and old versions: the first that a trace has.
-COMPILED_CALLS: Final = tuple(
-    re.compile(name)
-    for name in (r"^Torch-Compiled Region", r"^CompiledFunction$", r"^## Call CompiledFxGraph")
-)
 COMPILED_FRAME: Final = re.compile(r"^Torch-Compiled Region: (\d+)/")
 EMPTY: Final = re.compile(r"^aten::empty$")
 

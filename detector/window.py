@@ -147,7 +147,7 @@ def _after_stall(activity: Activity, start: int, end: int, warnings: list[str]) 
 
 
 def _disjoint(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """In time order, without those that begin inside another (nested or repeated markers)."""
+    """The steps in time order without those inside another (nested or repeated markers)."""
     kept: list[Step] = []
     for step in sorted(steps, key=lambda step: (step.start, -step.end)):
         if step.end > step.start and (not kept or step.start >= kept[-1].end):
@@ -212,7 +212,7 @@ def _warmup(
 
 
 def _busier(times: Int64, start: Int64, end: Int64, most: int) -> Bool:
-    """Of the first ``most`` steps those with such events although most later steps have none."""
+    """Which of the first ``most`` steps have such events although most later steps have none."""
     times = np.sort(times)
     count = np.searchsorted(times, end) - np.searchsorted(times, start)
     return np.array(

@@ -1,9 +1,11 @@
 """Opens report.html files in Chromium: how soon they paint, how fast they zoom, how they look.
 
     python scripts/page_pictures.py OUT REPORT.html…
+    python scripts/page_pictures.py docs/images --readme REPORT.html
 
 Needs the extra `browser` and a Chromium. Writes PNG files at 1440 and 390 px, in dark colours and
 as printed (PDF), and prints for each page the time to its first paint and the slowest of ten zooms.
+With --readme instead the two pictures of the README, of the example's report.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
 from playwright.sync_api import sync_playwright
 
 SCREENS: dict[str, dict[str, Any]] = {
@@ -38,11 +41,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("pages", type=Path, nargs="+")
+    parser.add_argument("--readme", action="store_true")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     chromium = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
     with sync_playwright() as engine:
         browser = engine.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        if arguments.readme:
+            readme(browser, arguments.pages[0], arguments.out)
+            return
         for number, path in enumerate(arguments.pages, 1):
             for screen, settings in SCREENS.items():
                 page = browser.new_context(**settings).new_page()
@@ -57,6 +64,21 @@ def main() -> None:
                     page.pdf(path=arguments.out / f"{number}.pdf", format="A4")
                 page.context.close()
         browser.close()
+
+
+def readme(browser: Any, path: Path, out: Path) -> None:
+    """The head of the page, and its first finding."""
+    size = {"width": 1000, "height": 760}
+    page = browser.new_context(viewport=size, device_scale_factor=1.5).new_page()
+    page.goto(path.resolve().as_uri())
+    page.wait_for_timeout(200)
+    page.screenshot(path=out / "report.png")
+    page.locator(".card canvas").first.press("n")  # the event at fault, with its name and time
+    page.locator(".card").first.screenshot(path=out / "finding.png")
+    for name in ("report.png", "finding.png"):
+        with Image.open(out / name) as image:
+            few = image.convert("RGB").quantize(256)
+        few.save(out / name, optimize=True)
 
 
 if __name__ == "__main__":

@@ -62,8 +62,8 @@ def typical_step(analyzed: AnalyzedTime, found: Occurrences | None = None) -> St
 def panel(
     name: str, analysis: Analysis, step: Step, found: Occurrences, longest: int, top: int
 ) -> tuple[list[str], int]:
-    """A step's thread as bars, red where the pattern occurs, and where it ends. ``longest``: ns
-    that the whole width stands for."""
+    """A step's thread as bars, with the pattern's events red and its time shaded, and where it
+    ends. ``longest``: ns that the whole width stands for."""
     start, end = step
     shown = excerpt.excerpt(analysis.activity, analysis.analyzed, step, found)
     lines = [text(2, top + 13, f"{name}: a step of {duration((end - start) / 1e3)}", bold=True)]
@@ -85,4 +85,18 @@ def panel(
         if pale:
             drawn[0] = drawn[0].replace("/>", ' fill-opacity=".55"/>')
         lines += drawn
-    return lines, top + (deepest + 1) * ROW
+    height = (deepest + 1) * ROW
+    return [*lines, *_shades(found.within(start, end), step, longest, top, height)], top + height
+
+
+def _shades(found: Occurrences, step: Step, longest: int, top: int, height: int) -> list[str]:
+    """The time of occurrences, where it is wide enough to be seen: of gaps all there is."""
+    shades = []
+    for left, end in zip(found.spans.start.tolist(), found.spans.end.tolist(), strict=True):
+        width = (min(end, step[1]) - left) / longest * WIDTH
+        if width >= LEAST:
+            shades.append(
+                f'<rect x="{(left - step[0]) / longest * WIDTH:.1f}" y="{top}" width="{width:.1f}" '
+                f'height="{height}" fill="{FAULT}" fill-opacity=".13"/>'
+            )
+    return shades

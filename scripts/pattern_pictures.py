@@ -2,8 +2,9 @@
 
     python scripts/pattern_pictures.py
 
-From the CPU recordings in dataset/recorded: of each pattern the pair whose step gains most. Both
-steps have one scale; red is what the scan counts as the pattern. `pattern_pages.py` shows them.
+From the CPU recordings in dataset/recorded: of each pattern the pair whose step gains most, of
+those in which the scan sees it. Both steps have one scale; red and the shade are what the scan
+counts as the pattern. `pattern_pages.py` shows them.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def main() -> None:
     for file in sorted(RECORDED.glob("*.json.gz")):
         label = labels.read(labels.label_path(file))
         pairs[label.pair].append((file, label))
-    best: dict[str, tuple[float, Path, Path]] = {}
+    known: dict[str, list[tuple[float, Path, Path]]] = defaultdict(list)
     for members in pairs.values():
         healthy = [(file, label) for file, label in members if not label.regions]
         for file, label in members:
@@ -42,19 +43,22 @@ def main() -> None:
             twin, after = healthy[0]
             gain = 1 - after.step_us / label.step_us
             (pattern,) = patterns
-            best[pattern] = max(best.get(pattern, (0.0, file, twin)), (gain, file, twin))
-    for pattern, (gain, file, twin) in sorted(best.items()):
-        made = picture(BY_ID[pattern], analyze(kineto.read(file)), analyze(kineto.read(twin)))
-        target = FOLDER / f"{pattern}.svg"
-        if made is None:
-            target.unlink(missing_ok=True)
+            known[pattern].append((gain, file, twin))
+    for pattern, tried in sorted(known.items()):
+        (FOLDER / f"{pattern}.svg").unlink(missing_ok=True)
+        for gain, file, twin in sorted(tried, reverse=True):
+            made = picture(BY_ID[pattern], analyze(kineto.read(file)), analyze(kineto.read(twin)))
+            if made is not None:
+                (FOLDER / f"{pattern}.svg").write_text(made, "utf-8")
+                print(f"{pattern}: {file.name}, {gain:.0%}, {len(made) / 1e3:.1f} kB")
+                break
         else:
-            target.write_text(made, "utf-8")
-        print(f"{pattern}: {file.name}, {gain:.0%}, {len(made or '') / 1e3:.1f} kB")
+            print(f"{pattern}: not seen in any of {len(tried)} recordings")
 
 
 def picture(pattern: Pattern, before: Analysis, after: Analysis) -> str | None:
-    """Both steps below each other; None where the scan sees nothing of the pattern."""
+    """Both steps below each other; None where the scan sees nothing of the pattern, or not twice
+    as much as in the step after."""
     found = pattern.occurrences(before.signals)
     step = typical_step(before.analyzed, found)
     if not len(found) or step is None:
@@ -62,6 +66,8 @@ def picture(pattern: Pattern, before: Analysis, after: Analysis) -> str | None:
     healed = pattern.occurrences(after.signals)
     twin = typical_step(after.analyzed, healed) or typical_step(after.analyzed)
     assert twin is not None  # a recording has steps
+    if found.within(*step).spans.measure <= 2 * healed.within(*twin).spans.measure:
+        return None
     longest = max(step[1] - step[0], twin[1] - twin[0])
     first, y = panel("before", before, step, found, longest, 0)
     second, height = panel("after", after, twin, healed, longest, y + 8)

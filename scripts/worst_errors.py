@@ -1,6 +1,7 @@
 """The worst errors in findings on programs never seen, as pictures and as a table.
 
     python scripts/worst_errors.py FOLDER OUT [--most 10] [--parts train validation]
+                                    [--origins recorded injected natural]
 
 FOLDER is a built benchmark. Every candidate is scored by a confidence that never saw its program
 (`experiment=confidence`); findings of at least 0.5 are compared with the labels of the development
@@ -51,7 +52,7 @@ ERRORS = ("wrong", "misplaced", "sized")
 COLOURS = {"busy": "#3f8f5f", "exposed": "#1f6fb2", "host": "#c8641b", "device": "#7a4dd8"}
 REST, TRUE = "#8c939e", "#3f8f5f"
 LEAST_PX = 30  # of a cause's bar
-NAMES = 150  # px for what a row of spans or a bar is
+NAMES = 140  # px for what a row of spans or a bar is
 
 
 @dataclass(frozen=True)
@@ -150,12 +151,13 @@ def worst(found: Iterable[Error], most: int) -> list[Error]:
     return list(kept.values())[:most]
 
 
-def errors_of(data: Path, parts: Sequence[str]) -> list[Error]:
-    """All errors of a benchmark's parts, by a confidence that never saw the trace's program."""
+def errors_of(data: Path, parts: Sequence[str], origins: Sequence[str]) -> list[Error]:
+    """All errors in traces of these parts and origins, by a confidence that never saw the trace's
+    program."""
     experiment = _experiment(data)
     rows = training.read(data, experiment.same)
     sure = training.strangers(rows, experiment.settings)
-    truths = {n: t for n, t in read_truths(data, parts).items() if t.origin in training.REAL}
+    truths = {n: t for n, t in read_truths(data, parts).items() if t.origin in origins}
     every = findings(rows, sure, truths, lead=0.0)
     return list(errors(truths, findings(rows, sure, truths, USUAL.lead), every))
 
@@ -207,7 +209,7 @@ def _bars(error: Error, analysis: Analysis, y: int) -> tuple[list[str], int]:
         colour = COLOURS.get(CAUSES[cause].group, REST)
         lines += bar(x, y, max(width - 0.6, 0.2), colour, label, "#fff")
         x += width
-    stated = "stated savings" if error.kind != "missed" else "its candidate's savings"
+    stated = "stated savings" if error.kind != "missed" else "candidate says"
     for name, share, colour in ((stated, error.stated, FAULT), ("true gain", error.true, TRUE)):
         y += ROW + 3
         lines.append(text(2, y + 11, f"{name} {rounded(share)}"))
@@ -287,8 +289,9 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--most", type=int, default=10)
     parser.add_argument("--parts", nargs="+", default=list(DEVELOPMENT))
+    parser.add_argument("--origins", nargs="+", default=list(training.REAL), choices=training.REAL)
     given = parser.parse_args(words)
-    kept = worst(errors_of(given.folder, given.parts), given.most)
+    kept = worst(errors_of(given.folder, given.parts, given.origins), given.most)
     names = {e.trace for e in kept if e.origin == OWN}
     files = {c.name: c for c in cases(given.folder, lambda row: row["name"] in names)}
     given.out.mkdir(parents=True, exist_ok=True)

@@ -120,8 +120,15 @@ class Slow:
 
     @cached_property
     def top(self) -> list[Row]:
-        inside = {r.i for r in self.op}
-        return [r for r in self.op if r.parent not in inside]
+        inside, above = {r.i for r in self.op}, {r.i: r.parent for r in self.rows}
+
+        def around(row: Row) -> int:
+            place = row.parent
+            while place in {r.i for r in self.frame}:
+                place = above[place]
+            return place
+
+        return [r for r in self.op if around(r) not in inside]
 
     @cached_property
     def call(self) -> list[Row]:

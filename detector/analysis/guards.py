@@ -13,6 +13,7 @@ import numpy as np
 
 from detector.activity import Activity
 from detector.patterns import PATTERNS
+from detector.signals.event_sets import multiprocessors
 from detector.taxonomy import Need
 from detector.trace import Cat
 from detector.window import AnalyzedTime
@@ -27,6 +28,7 @@ SETTINGS: Final[dict[Need, str]] = {
     "host": "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
     "links": "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], started before the steps",
     "shapes": "record_shapes=True",
+    "grids": "with PyTorch 1.9 or later, and keep deviceProperties and the kernels' arguments",
     "comm": "a run of several processes that communicate",
 }
 DENSE_PYTHON: Final = 20  # python_function events per op: recording them slows the host
@@ -62,6 +64,10 @@ def _unmet(activity: Activity, analyzed: AnalyzedTime) -> dict[Need, str]:
         unmet["links"] = f"only {_percent(share)} of the device events link to a launch"
     if not trace.has_shapes:
         unmet["shapes"] = "recorded without shapes (record_shapes=True)"
+    if len(activity.kernels) and not multiprocessors(activity):
+        unmet["grids"] = "the trace does not say how many multiprocessors the device has"
+    elif len(activity.kernels) and not (trace.blocks[activity.kernels] > 0).any():
+        unmet["grids"] = "recorded without the grids of kernels"
     if not len(activity.comm_rows) and not len(activity.host("collective_op")):
         unmet["comm"] = "the trace has no collectives"
     return unmet

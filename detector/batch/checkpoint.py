@@ -19,7 +19,7 @@ from detector.scan_file import Scanned
 
 
 class _Kept(msgspec.Struct):
-    """As in ``Scanned``; errors are not kept."""
+    """What a file holds of a ``Scanned``; errors are not kept."""
 
     report: str
     rank: RankTrace | None

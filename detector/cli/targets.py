@@ -76,7 +76,7 @@ def _in_folder(folder: Path) -> list[Target]:
 
 
 def _looks_like_trace(path: Path) -> bool:
-    """By the first bytes: JSON, plain or gzipped, with a mark of a trace; not our own copy. An
+    """Whether the first bytes are JSON, plain or gzipped, with a mark of a trace; not our copy. An
     empty file counts, as an export that failed: reading it will say so."""
     if path.name == "annotated.json.gz" and (path.parent / "report.json").exists():
         return False

@@ -34,7 +34,7 @@ _SIZES: Final = {
 
 @dataclass(frozen=True)
 class Work:
-    """Of one call: floating-point operations, bytes moved at least, type of the first input."""
+    """Floating-point operations of a call, the bytes it moves at least, its first input's type."""
 
     flop: float
     bytes: float
@@ -59,7 +59,7 @@ _Made = tuple[float, float] | None  # FLOP and bytes
 
 
 def _product(first: int) -> Callable[[_Call], _Made]:
-    """Of [.., m, k] by [.., k, n], the first of which is this argument."""
+    """A product of [.., m, k] by [.., k, n]; ``first``: which argument is the left one."""
 
     def made(call: _Call) -> _Made:
         a, b = call.shapes[first], call.shapes[first + 1]
@@ -72,7 +72,7 @@ def _product(first: int) -> Callable[[_Call], _Made]:
 
 
 def _convolution(call: _Call) -> _Made:
-    """Of [n, c, ..] by [out, c / groups, ..]; its output's shape is known from its gradient's."""
+    """A convolution of [n, c, ..] by [out, c / groups, ..]; its output has its gradient's shape."""
     x, weight = call.shapes[:2]
     out = call.outputs.get((x, weight))
     return None if out is None else (_convolved(out, weight), call.moved(out))

@@ -218,7 +218,7 @@ def _depths(trace: Trace, rows: Int64) -> Int64:
 
 
 def _thinned(strips: list[Strip], length: int) -> list[Strip]:
-    """At most ``MOST_EVENTS`` bars: the shortest are joined with their neighbours."""
+    """The strips with at most ``MOST_EVENTS`` bars: the shortest are joined with neighbours."""
     width = length * _SEEN
     thin = [_joined(strip, width) for strip in strips]
     while sum(map(len, thin)) > MOST_EVENTS and width < length:

@@ -101,7 +101,7 @@ class Frames:
 
     @cached_property
     def _module(self) -> dict[int, str]:
-        """By the id of a module's name what to call it: without its number where there are more."""
+        """What to call a module, by its name's id; without its number where there are several."""
         ids = np.unique(self.trace.name[self.modules.rows]).tolist()
         found = {i: vocabulary.MODULE_FRAME.match(self.trace.names[i]) for i in ids}
         names = {i: words.bounded(match[1], MODULE_CHARS) for i, match in found.items() if match}

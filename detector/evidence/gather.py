@@ -20,7 +20,7 @@ from detector.evidence.fields import Fields, Pair
 from detector.evidence.frames import Frames
 from detector.evidence.listing import Listing, Sums, around
 from detector.evidence.measures import MEASURES, Spec
-from detector.evidence.occurring import Occurring
+from detector.evidence.occurrences import Occurring
 from detector.evidence.sheet import Evidence, EvidenceRow, Item, Kind, Place
 from detector.memoize import memoized
 from detector.patterns import IDS, Circumstances, circumstances_of
@@ -96,7 +96,7 @@ class _Prepared:
     # -- numbers -------------------------------------------------------------------------------
 
     def _measured(self, regions: Sequence[Region]) -> list[tuple[EvidenceRow, ...]]:
-        """By region every measure. One measure at a time: what its amounts are made of is as large
+        """All measures of each region. One measure at a time: what it is computed from is as large
         as the trace."""
         fields = Fields(self.a)
         table = [self._rows(spec, spec.make(fields), regions) for spec in MEASURES]

@@ -82,8 +82,8 @@ class Listing:
             return overlap
         low = int(at[0])
         owner = self.owner[at]
-        held = owner >= low
-        taken = np.bincount(owner[held] - low, overlap[held], int(at[-1]) - low + 1)
+        nested = owner >= low
+        taken = np.bincount(owner[nested] - low, overlap[nested], int(at[-1]) - low + 1)
         return np.maximum(overlap - taken[at - low], 0)
 
     def sums(self, start: int, end: int) -> Sums:

@@ -33,13 +33,13 @@ class Rate:
 
 
 class Rates:
-    """Of the kernels and ops of one trace, where shapes and types were recorded."""
+    """The rates of the kernels and ops of one trace, where shapes and types were recorded."""
 
     def __init__(self, activity: Activity) -> None:
         self.a, self.trace = activity, activity.trace
 
     def of_kernels(self, rows: Int64, time: Floats) -> Rate | None:
-        """Of these kernels: each does its part, by time, of the work of the op that issued it.
+        """The rate of these kernels: each does its part, by time, of the work of the op behind it.
 
         Where an op issued matrix kernels, those alone do its work.
         """
@@ -52,7 +52,7 @@ class Rates:
         return self._rate(issuer[known], part, time[known], rows)
 
     def of_ops(self, rows: Int64, own: Floats) -> Rate | None:
-        """Of these ops in their kernels' time; on a CPU run in their own."""
+        """The rate of these ops in their kernels' time; on a CPU run in their own time."""
         if not self.a.has_device:
             return self._rate(rows, np.ones(len(rows)), own, rows[:0])
         time = self._all.of(rows)
@@ -61,7 +61,7 @@ class Rates:
         return self._rate(rows[ran], np.ones(int(ran.sum())), time[ran], kernels)
 
     def _rate(self, ops: Int64, part: Floats, time: Floats, kernels: Int64) -> Rate | None:
-        """Of these calls, of each of which ``part`` was done in ``time`` ns by ``kernels``."""
+        """The rate of these calls: a ``part`` of each was done in ``time`` ns by ``kernels``."""
         trace = self.trace
         flop = moved = spent = most = 0.0
         kind = ""

@@ -136,7 +136,7 @@ class Cuts:
         return self._inside(self.sheet.weight(of, weight))
 
     def _inside(self, before: Int64 | Values) -> Values:
-        """Of an amount before each edge what lies in each window."""
+        """What lies in each window of an amount that is known up to each edge."""
         return np.asarray(before[self._last] - before[self._first], np.float64)
 
     def longest(self, of: str) -> Values:

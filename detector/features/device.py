@@ -151,7 +151,7 @@ def log2_us(activity: Activity, rows: Int64) -> Values:
 
 
 def delay(activity: Activity, rows: Int64) -> Values:
-    """From the start of the launch to the start of the work, ns."""
+    """Time from the start of the launch to the start of the work, ns."""
     trace = activity.trace
     values: Values = np.maximum(trace.start[rows] - trace.start[trace.launch[rows]], 0).astype(
         np.float64

@@ -49,7 +49,7 @@ def _all(cuts: Cuts) -> Values:
 
 
 def _median(values: Values) -> Values:
-    """Of each row, without its NaN; NaN where there is nothing else."""
+    """The median of each row without its NaN; NaN where a row holds nothing else."""
     ranked = np.sort(values, axis=1)  # NaN last
     count = np.count_nonzero(~np.isnan(ranked), axis=1)
     row = np.arange(len(values))

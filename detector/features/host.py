@@ -33,7 +33,7 @@ LONG_NS: Final = 50 * NS_PER_US  # a host op that computes, against one that onl
 
 
 def on_main_thread(activity: Activity, rows: Int64) -> Int64:
-    """Those of the rows that are on the thread that feeds the device."""
+    """The rows among these on the thread that feeds the device."""
     found: Int64 = rows[activity.trace.track[rows] == activity.main_track]
     return found
 

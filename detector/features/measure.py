@@ -20,7 +20,7 @@ Need = Literal["device", "host", "stacks", "shapes"]
 
 
 class Measure(Protocol):
-    """A number for each window; ``str`` gives its formula."""
+    """A number for each window."""
 
     def __call__(self, cuts: Cuts) -> Values: ...
 
@@ -32,9 +32,6 @@ class Length:
     def __call__(self, cuts: Cuts) -> Values:
         return cuts.length
 
-    def __str__(self) -> str:
-        return "length"
-
 
 @dataclass(frozen=True)
 class Covered:
@@ -44,9 +41,6 @@ class Covered:
 
     def __call__(self, cuts: Cuts) -> Values:
         return cuts.covered(self.of)
-
-    def __str__(self) -> str:
-        return f"covered({self.of})"
 
 
 @dataclass(frozen=True)
@@ -58,9 +52,6 @@ class Spent:
     def __call__(self, cuts: Cuts) -> Values:
         return cuts.spent(self.of)
 
-    def __str__(self) -> str:
-        return f"spent({self.of})"
-
 
 @dataclass(frozen=True)
 class Count:
@@ -70,9 +61,6 @@ class Count:
 
     def __call__(self, cuts: Cuts) -> Values:
         return cuts.count(self.of)
-
-    def __str__(self) -> str:
-        return f"count({self.of})"
 
 
 @dataclass(frozen=True)
@@ -84,9 +72,6 @@ class Sum:
 
     def __call__(self, cuts: Cuts) -> Values:
         return cuts.total(self.of, self.weight)
-
-    def __str__(self) -> str:
-        return f"sum({self.weight} of {self.of})"
 
 
 @dataclass(frozen=True)
@@ -101,9 +86,6 @@ class Spread:
         square = Ratio(Sum(self.of, f"{self.weight}^2"), Count(self.of))(cuts)
         return np.asarray(np.sqrt(np.maximum(square - mean**2, 0.0)), np.float64)
 
-    def __str__(self) -> str:
-        return f"std({self.weight} of {self.of})"
-
 
 @dataclass(frozen=True)
 class Longest:
@@ -114,9 +96,6 @@ class Longest:
     def __call__(self, cuts: Cuts) -> Values:
         return cuts.longest(self.of)
 
-    def __str__(self) -> str:
-        return f"longest({self.of})"
-
 
 @dataclass(frozen=True)
 class Scale:
@@ -126,9 +105,6 @@ class Scale:
 
     def __call__(self, cuts: Cuts) -> Values:
         return np.full(len(cuts), cuts.sheet.scale(self.of))
-
-    def __str__(self) -> str:
-        return self.of
 
 
 @dataclass(frozen=True)
@@ -141,9 +117,6 @@ class Product:
     def __call__(self, cuts: Cuts) -> Values:
         return self.scale(cuts) * self.of(cuts)
 
-    def __str__(self) -> str:
-        return f"{self.scale} * {self.of}"
-
 
 @dataclass(frozen=True)
 class Unit:
@@ -155,9 +128,6 @@ class Unit:
     def __call__(self, cuts: Cuts) -> Values:
         return np.full(len(cuts), self.ns)
 
-    def __str__(self) -> str:
-        return f"1 {self.name}"
-
 
 @dataclass(frozen=True)
 class MedianLength:
@@ -165,9 +135,6 @@ class MedianLength:
 
     def __call__(self, cuts: Cuts) -> Values:
         return np.full(len(cuts), np.median(cuts.length))
-
-    def __str__(self) -> str:
-        return "median(length)"
 
 
 @dataclass(frozen=True)
@@ -179,9 +146,6 @@ class Most:
     def __call__(self, cuts: Cuts) -> Values:
         values: Values = np.max([part(cuts) for part in self.parts], axis=0)
         return values
-
-    def __str__(self) -> str:
-        return "max(" + ", ".join(str(part) for part in self.parts) + ")"
 
 
 @dataclass(frozen=True)
@@ -196,10 +160,6 @@ class Ratio:
         values: Values = np.divide(part, whole, out=np.full(len(cuts), np.nan), where=whole > 0)
         return values
 
-    def __str__(self) -> str:
-        whole = f"({self.whole})" if isinstance(self.whole, Ratio) else str(self.whole)
-        return f"{self.part} / {whole}"
-
 
 @dataclass(frozen=True)
 class Log:
@@ -211,9 +171,6 @@ class Log:
         values = self.of(cuts)
         return np.log2(values, out=np.full(len(cuts), np.nan), where=values > 0)
 
-    def __str__(self) -> str:
-        return f"log2({self.of})"
-
 
 @dataclass(frozen=True)
 class Log1p:
@@ -223,9 +180,6 @@ class Log1p:
 
     def __call__(self, cuts: Cuts) -> Values:
         return np.asarray(np.log1p(self.of(cuts)) / np.log(2), np.float64)
-
-    def __str__(self) -> str:
-        return f"log2(1 + {self.of})"
 
 
 @dataclass(frozen=True)
@@ -240,11 +194,6 @@ class Feature:
     meaning: str
     measure: Measure
     needs: Need | None = None
-
-    @property
-    def formula(self) -> str:
-        """The formula, in the words of ``sets``."""
-        return str(self.measure)
 
     def compute(self, cuts: Cuts) -> Values:
         """float64[len(cuts)]; NaN where not defined."""

@@ -59,8 +59,8 @@ def judge_places(analysis: Analysis, places: Sequence[Region], judge: Judge) -> 
 def _finer(
     cases: list[Case], answers: Answers, ask: Callable[[Sequence[Region]], Judged]
 ) -> Judged:
-    """Of an unclear place the half that is clear speaks for the whole, beside the verdict that
-    stood in."""
+    """Ask again about each half of an unclear place: the half that is clear speaks for the whole,
+    beside the verdict that stood in."""
     unsure = [i for i, case in enumerate(cases) if case.verdict.fallback == UNSURE]
     if not unsure:
         return cases, answers

@@ -50,7 +50,7 @@ def code_place(signals: Signals, candidate: Candidate) -> str:
 
 
 def _owners(s: Signals, candidate: Candidate) -> Int64:
-    """By occurrence the event that it is; of a gap the frame that holds it, where one does."""
+    """The event that each occurrence is; for a gap the frame around it, where there is one."""
     rows = candidate.occurrences.rows
     if SIGNALS[candidate.pattern.signal].unit != "gaps":
         return rows

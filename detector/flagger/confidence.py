@@ -76,7 +76,7 @@ class LightGBMConfidence:
 
 
 def kind_of(matrix: Float32) -> npt.NDArray[np.int64]:
-    """Of each candidate the index of its trace's kind in ``KINDS``."""
+    """For each candidate the index of its trace's kind in ``KINDS``."""
     return (matrix[:, _DEVICE] > 0).astype(np.int64)
 
 

@@ -154,7 +154,7 @@ def read_card(folder: Path) -> dict[str, Any]:
 
 
 def curves_of(file: Path, card: dict[str, Any]) -> dict[str, calibration.Curve]:
-    """By side, the curve from raw scores to probabilities. Raises ModelError."""
+    """The curve from raw scores to probabilities of each side. Raises ModelError."""
     by_side = card["calibration"]
     if not isinstance(by_side, dict) or by_side.keys() != set(SIDES):
         raise ModelError(f"{file}: calibration: one curve for each of {', '.join(SIDES)} wanted")

@@ -1,6 +1,6 @@
 """What DDP reduces in a step, beside the model's own gradients.
 
-How large these are is told by their shapes, where shapes were recorded, or by the copies that DDP
+How large these are follows from their shapes, where shapes were recorded, or by the copies that DDP
 makes of each reduced bucket into the gradients. Both are seen in every pass backward, of which a
 step may have several: in n passes of a model every size occurs a multiple of n times.
 """

@@ -142,7 +142,7 @@ def _members(rank: RankTrace, lane: int) -> str:
 
 
 def _by_stream(streams: dict[int, list[tuple[int, Lane]]]) -> list[dict[int, int]]:
-    """By the stream's number where all ranks use the same, else by the order of first use."""
+    """Lanes by the stream's number where all ranks use the same, else by order of first use."""
     used = [{lane.stream for _, lane in lanes} for lanes in streams.values()]
     if used and all(u == used[0] for u in used):
         return [

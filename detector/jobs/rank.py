@@ -32,8 +32,8 @@ class Collectives:
     called: Int64  # when the host called for it; its start where that is not known
     kind: Int32  # index into the rank's kinds
     lane: Int32  # index into the rank's lanes
-    elements: Int64  # into it; -1 untold
-    sequence: Int64  # "Seq"; -1 untold
+    elements: Int64  # into it; -1 where unknown
+    sequence: Int64  # "Seq"; -1 where unknown
 
     def __len__(self) -> int:
         return len(self.start)
@@ -209,9 +209,9 @@ def calls_of(trace: Trace, activity: Activity) -> Calls:
 
 def _elements(trace: Trace, rows: Int64) -> Int64:
     """Into each collective; where only shapes were recorded, as a CPU backend's are, by these."""
-    told, names = trace.msg_elems[rows], trace.names
-    found = told.copy()
-    shaped = np.flatnonzero((told < 0) & (trace.dims[rows] >= 0) & (trace.types[rows] >= 0))
+    recorded, names = trace.msg_elems[rows], trace.names
+    found = recorded.copy()
+    shaped = np.flatnonzero((recorded < 0) & (trace.dims[rows] >= 0) & (trace.types[rows] >= 0))
     texts = np.stack([trace.dims[rows[shaped]], trace.types[rows[shaped]]], axis=1)
     distinct, which = np.unique(texts, axis=0, return_inverse=True)
     counts = [elements_of(names[dims], names[types]) for dims, types in distinct.tolist()]
@@ -220,7 +220,7 @@ def _elements(trace: Trace, rows: Int64) -> Int64:
 
 
 def elements_of(dims: str, types: str) -> int:
-    """Of all tensors in texts of "Input Dims" and "Input type"; -1 where one is not known."""
+    """Elements of all tensors in "Input Dims" and "Input type"; -1 where one is not known."""
     shapes, kinds = parsed(dims), parsed(types)
     if not shapes or len(shapes) != len(kinds) or not all(kinds):
         return -1

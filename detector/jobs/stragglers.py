@@ -151,7 +151,7 @@ def judge(late: Lateness, ranks: Sequence[RankTrace]) -> tuple[How, Late | None,
 
 
 def _clear(of_rank: Floats) -> bool:
-    """Of a single step, which has nothing to compare with."""
+    """Whether a rank stands out in a single step, which has nothing to compare with."""
     most, next_ = np.sort(of_rank)[::-1][:2]
     return bool(most >= MOSTLY * of_rank.sum() and most >= CLEARLY * next_)
 

@@ -32,20 +32,20 @@ class ProfileRow:
     ranks: int
     """Of the group; 0 where it is not known."""
     bytes: int
-    """Of one message; NCCL's own count, one rank's share of a gather or scatter; -1 untold."""
+    """Of one message, as NCCL counts: one rank's share of a gather or scatter; -1 where unknown."""
     calls: int
     """Over all ranks."""
     elements: int
-    """Over all calls; -1 untold."""
+    """Over all calls; -1 where unknown."""
     total_bytes: int
-    """Over all calls; -1 untold."""
+    """Over all calls; -1 where unknown."""
     algorithm: str
     protocol: str
     channels: int
     best_us: float
     """The shortest; 0 where the source has no times."""
     bus_gbs: float
-    """Bus bandwidth at the typical time; 0 where untold."""
+    """Bus bandwidth at the typical time; 0 where unknown."""
     best_bus_gbs: float
     """Of the fastest of the same operation and size in any group."""
 
@@ -87,7 +87,7 @@ def joined(profiles: Sequence[Profile]) -> Profile:
 
 
 def of_log(log: NcclLog) -> Profile:
-    """From a debug log: no times, hence no bandwidth; algorithms where rank 0 wrote them."""
+    """The profile of a debug log: no times, so no bandwidth; algorithms where rank 0 wrote them."""
     chosen = _chosen(log)
     c = log.calls
     group = np.array(list(_groups(log)[0]) or [0], np.int64)[c.comm] if len(c) else c.comm
@@ -147,7 +147,7 @@ def _chosen(log: NcclLog) -> dict[tuple[str, int], tuple[str, str, int]]:
 
 
 def of_records(records: Sequence[Record]) -> Profile:
-    """From NCCL Inspector's records, with the bandwidths that it gives."""
+    """The profile of NCCL Inspector's records, with the bandwidths that it gives."""
     alike: dict[tuple[str, str, int, int], list[Record]] = defaultdict(list)
     for r in records:
         alike[r.op, r.comm, r.ranks, r.bytes].append(r)
@@ -174,7 +174,7 @@ def of_records(records: Sequence[Record]) -> Profile:
 
 
 def of_tables(tables: Sequence[Table]) -> Profile:
-    """From printed tables: each row is one size."""
+    """The profile of printed tables: each row is one size."""
     rows = [
         ProfileRow(
             t.op or t.test,

@@ -160,7 +160,7 @@ def _text(fields: Mapping[str, object], name: str, most: int, *, missing: bool =
 
 
 def _claims(value: object, evidence: Evidence) -> tuple[tuple[tuple[str, float], ...], int]:
-    """Those claims that the evidence holds, with its own values, and how many it does not hold."""
+    """The claims that the evidence supports, with its own values, and how many it does not."""
     if not isinstance(value, list):
         raise InvalidAnswerError("claims must be a list")
     known: dict[str, list[tuple[str, float, bool]]] = {}
@@ -170,13 +170,13 @@ def _claims(value: object, evidence: Evidence) -> tuple[tuple[tuple[str, float],
     kept: list[tuple[str, float]] = []
     wrong = 0
     for claim in value[: schema.MOST_CLAIMS]:
-        held = _held(claim, known)
-        kept += [held] if held else []
-        wrong += held is None
+        supported = _supported(claim, known)
+        kept += [supported] if supported else []
+        wrong += supported is None
     return tuple(kept), wrong
 
 
-def _held(
+def _supported(
     claim: object, known: Mapping[str, list[tuple[str, float, bool]]]
 ) -> tuple[str, float] | None:
     label = claim.get("label") if isinstance(claim, dict) else None

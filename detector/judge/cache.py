@@ -36,7 +36,7 @@ class Cache:
         self.folder, self.most_bytes = folder, most_bytes
 
     def key(self, *sent: str | bytes) -> str:
-        """Of everything that was sent: where, how, what."""
+        """A hash of everything that was sent: where, how, what."""
         parts = [p.encode() if isinstance(p, str) else p for p in sent]
         whole = b"".join(len(p).to_bytes(8, "big") + p for p in parts)
         return hashlib.sha256(whole).hexdigest()

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from detector.judge import wire
-from detector.judge.breaker import Breaker
 from detector.judge.cache import Cache
+from detector.judge.circuit_breaker import Breaker
 from detector.judge.transport import CallError, Transport
 
 DRY_RUN: Final = "dry run"

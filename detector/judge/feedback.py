@@ -16,8 +16,8 @@ from detector.vocabulary import TORCH_ANNOTATION
 
 MOST_FACTS: Final = 4
 LEAST_SHARE: Final = 0.01  # of a region's time: a name with less tells nothing
-# What a number must exceed to explain anything: half a per cent, more than one event.
-_LEAST: Final[dict[Unit, float]] = {"share": 0.005, "count": 1}
+# What a number must exceed to explain anything: two per cent, more than one event.
+_LEAST: Final[dict[Unit, float]] = {"share": 0.02, "count": 1}
 _SAME: Final = 0.8  # of the larger of two numbers: a baseline that near tells nothing
 _UNITS: Final = ((1e6, "s"), (1e3, "ms"), (1.0, "µs"))
 LEAST_RANGE: Final = 0.2  # of a region's time: an annotated range with less leads nowhere
@@ -132,7 +132,7 @@ def _shown(value: float, row: EvidenceRow) -> str:
 
 
 def _percent(share: float) -> str:
-    """As reports write it: 31 %, 3.8 %."""
+    """A share as reports write it: 31 %, 3.8 %."""
     return f"{100 * share:.0f} %" if share >= 0.0995 or not share else f"{100 * share:.1f} %"
 
 

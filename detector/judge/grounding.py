@@ -16,8 +16,8 @@ from typing import Final
 
 from detector.evidence import Evidence
 from detector.judge import Named, Verdict, feedback
-from detector.judge.apis import NAMES
 from detector.judge.facts import NUMBER, Fact, dimension_of, facts_of, stems
+from detector.judge.known_apis import NAMES
 from detector.patterns import BY_ID, PATTERNS
 from detector.taxonomy import NONE, UNCLEAR
 
@@ -72,6 +72,10 @@ _SAID: Final = (
 )
 
 
+# A measure that counts by a size, and the one that is above zero where sizes were recorded.
+_BY_SIZE: Final = {"small_collectives": "collective_elements"}
+
+
 @dataclass(frozen=True)
 class Grounded:
     """A text as it may be shown, and the sentences that were struck from it."""
@@ -109,8 +113,17 @@ def _ground_one(one: Named, evidence: Evidence, facts: tuple[Fact, ...]) -> tupl
 
 def _main_fact(pattern: str, evidence: Evidence) -> bool:
     """Whether the most telling measure of a pattern is above zero, here or in the rest."""
-    row = evidence.row(BY_ID[pattern].facts[0]) if pattern in BY_ID else None
-    return row is None or row.value > 0 or (row.rest or 0.0) > 0
+    if pattern not in BY_ID:
+        return True
+    key = BY_ID[pattern].facts[0]
+    if key in _BY_SIZE and not _above_zero(_BY_SIZE[key], evidence):
+        return True  # nobody recorded sizes
+    return _above_zero(key, evidence)
+
+
+def _above_zero(key: str, evidence: Evidence) -> bool:
+    row = evidence.row(key)
+    return row.value > 0 or (row.rest or 0.0) > 0
 
 
 def grounded(

@@ -17,10 +17,10 @@ from typing import Final
 
 from detector.errors import JudgeError
 from detector.evidence import Evidence
-from detector.judge import Answers, Judge, Serve, account, doubt, rounds, wire
+from detector.judge import Answers, Judge, Serve, doubt, rounds, usage, wire
 from detector.judge.anonymous import Codes
-from detector.judge.breaker import REST_S, Breaker
 from detector.judge.cache import Cache, default_folder
+from detector.judge.circuit_breaker import REST_S, Breaker
 from detector.judge.client import OUT_OF_TIME, Client, Model
 from detector.judge.rounds import Failure, Limits, Outcome, Spending
 from detector.judge.transport import Address, Transport, address
@@ -112,11 +112,11 @@ class OpenAIJudge:
         if not evidence:
             return Answers(())
         own = self._embedded().judge(evidence).verdicts
-        self._announce(len(evidence))
+        self._announce()
         outcomes = doubt.in_turn(evidence, self._asking(evidence, serve))
         verdicts = tuple(map(rounds.combined, own, outcomes))
-        warnings = account.warnings(str(self.where), outcomes)
-        judging = account.judging(self.client.model.name, evidence, outcomes, self.prices)
+        warnings = usage.warnings(str(self.where), outcomes)
+        judging = usage.judging(self.client.model.name, evidence, outcomes, self.prices)
         return Answers(verdicts, warnings, judging)
 
     def _embedded(self) -> Judge:
@@ -126,15 +126,12 @@ class OpenAIJudge:
             self._fallback = EmbeddedJudge()
         return self._fallback
 
-    def _announce(self, places: int) -> None:
+    def _announce(self) -> None:
         if self._announced or self.dry_run:
             return
         self._announced = True
-        of_user = "no names of the program" if self.anonymize else "of files and functions"
-        self._say(
-            f"judge: numbers, and names of ops and kernels, {of_user}, of {places} places of the "
-            f"trace go to {self.where}"
-        )
+        names = "ops and kernels" if self.anonymize else "ops, kernels, files and functions"
+        self._say(f"judge: numbers and names of {names} of each trace go to {self.where}")
 
     # -- all regions -----------------------------------------------------------------------------
 

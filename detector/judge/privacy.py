@@ -83,17 +83,15 @@ def fit_to_send(text: str) -> str:
 
 
 def redacted(text: str) -> str:
-    """Without home folders and other paths, hosts, addresses, e-mail, keys and user names.
-
-    Of a path the name of a source file stays.
-    """
+    """The text without paths, hosts, addresses, e-mail, keys and user names; the name of a source
+    file stays."""
     for rule, instead in _RULES:
         text = rule.sub(instead, text)
     return text
 
 
 def broken(text: str) -> str:
-    """Without marks that a chat template would read as the end of the evidence."""
+    """The text without marks that a chat template would read as the end of the evidence."""
     for rule, instead in _CONTROL:
         text = rule.sub(instead, text)
     return text

@@ -222,7 +222,7 @@ def _checked(got: Got, evidence: Evidence) -> Answer:
 
 
 def _tokens(messages: list[Message], got: Got) -> int:
-    """By the server's count, or by the rule of ``words.tokens`` where it does not count."""
+    """Tokens by the server's count, or by the rule of ``words.tokens`` where it does not count."""
     counted = got.reply.input_tokens + got.reply.output_tokens
     if counted:
         return counted

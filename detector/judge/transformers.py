@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from detector.errors import JudgeError
 from detector.evidence import Evidence, words
-from detector.judge import Answers, Judge, Verdict, account, doubt, feedback, schema
+from detector.evidence.text import as_text
+from detector.judge import Answers, Judge, Verdict, doubt, feedback, schema, usage
 from detector.judge.client import Got
 from detector.judge.rounds import Failure, Limits, Message, Outcome, Spending, combined, settle
 from detector.judge.wire import Reply
@@ -72,10 +73,10 @@ class TransformersJudge:
         own = self._embedded().judge(evidence).verdicts
         outcomes = doubt.in_turn(evidence, lambda places: [self._outcome(one) for one in places])
         verdicts = tuple(map(combined, own, outcomes))
-        warnings = account.warnings(self.name, outcomes)
+        warnings = usage.warnings(self.name, outcomes)
         cut = f"{self.name} reads only {self._room} tokens: its prompts were cut"
-        told = (*warnings, cut) if self._cut else warnings
-        return Answers(verdicts, told, account.judging(self.name, evidence, outcomes))
+        warnings = (*warnings, cut) if self._cut else warnings
+        return Answers(verdicts, warnings, usage.judging(self.name, evidence, outcomes))
 
     def _embedded(self) -> Judge:
         """Whose patterns are never lost; see ``rounds.combined``."""
@@ -118,7 +119,7 @@ class TransformersJudge:
         far as the model can read."""
         if self.rules:
             return self._prompt(ids, schema.user_prompt(evidence, self.budget_tokens, self._count))
-        return self.question_of(evidence.text(TRAINED_TOKENS, user_names=False))
+        return self.question_of(as_text(evidence, TRAINED_TOKENS, user_names=False))
 
     def question_of(self, text: str) -> list[int]:
         """The prompt of a model that was trained on texts: the beginning of one, and what is

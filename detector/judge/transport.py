@@ -74,7 +74,8 @@ def address(url: str) -> Address:
     except ValueError as error:
         raise JudgeError(f"judge.base_url: {words.bounded(url)}: {error}") from error
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
-        raise JudgeError(f"judge.base_url: {words.bounded(parts.hostname or url)}: no http(s) URL")
+        shown = words.bounded(parts.hostname or url)
+        raise JudgeError(f"judge.base_url: {shown}: not an http:// or https:// address of a host")
     return Address(parts.scheme, parts.hostname.lower(), port, parts.path.rstrip("/"))
 
 

@@ -53,7 +53,7 @@ def _join(c: Columns, launch: Int32, key: Int64, has: Bool) -> None:
 
 
 def _latest_before(starts: Int64, when: Int64, first: Int64, last: Int64) -> Int64:
-    """By bisection in [first, last]: the last index whose start is <= when, else first."""
+    """The last index in [first, last] whose start is <= when, else first; by bisection."""
     low, high = first.copy(), last.copy()
     while (low < high).any():
         middle = (low + high + 1) // 2

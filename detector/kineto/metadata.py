@@ -45,7 +45,7 @@ def _object(text: bytes) -> dict[str, Any] | None:
 
 
 def small(values: dict[str, object]) -> dict[str, object]:
-    """Without the values too large to be metadata."""
+    """The fields without values too large to be metadata."""
     return {key: value for key, value in values.items() if _length(value) <= _LARGEST}
 
 
@@ -65,10 +65,10 @@ def base_ns(values: dict[str, object]) -> int:
 
 
 def rank(values: dict[str, object], path: str) -> int | None:
-    """From distributedInfo; else from the file's name."""
+    """The rank by distributedInfo; else by the file's name."""
     info = values.get("distributedInfo")
-    told = info.get("rank") if isinstance(info, dict) else None
-    if type(told) is int and 0 <= told < MOST_RANKS:
-        return told
+    rank = info.get("rank") if isinstance(info, dict) else None
+    if type(rank) is int and 0 <= rank < MOST_RANKS:
+        return rank
     found = _RANK.search(PurePath(path).name)
     return int(found[1]) if found else None

@@ -216,7 +216,7 @@ def _repair_quotes(text: str) -> str:
 
 
 def _repair_depth(text: str) -> str:
-    """Without arguments: nested so deeply that parsing them would exhaust the stack."""
+    """The event without arguments: so deep a nesting would exhaust the parser's stack."""
     args = _ARGS.search(text)
     if args is None:
         return text

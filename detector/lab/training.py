@@ -16,9 +16,11 @@ import numpy.typing as npt
 from detector.errors import DetectorError
 from detector.features import COLUMNS
 from detector.features.savings import SAVED
-from detector.flagger import Float32, calibration
+from detector.flagger import Float32
+from detector.flagger.calibration import IDENTITY, Curve, apply
 from detector.flagger.lightgbm import SIDES as SIDES
 from detector.flagger.lightgbm import Heads, beginning
+from detector.lab import calibration
 from detector.lab.programs import groups
 from detector.patterns import BY_ID
 
@@ -235,7 +237,7 @@ def is_clear(frame: pd.DataFrame, side: str, inside: float = INSIDE) -> npt.NDAr
     return np.asarray(whole & is_known(frame, side, inside))
 
 
-def curves(scored: pd.DataFrame, settings: Training) -> dict[str, calibration.Curve]:
+def curves(scored: pd.DataFrame, settings: Training) -> dict[str, Curve]:
     """By side, raw score to probability, from held-out scores; each trace counts the same.
 
     Raw scores stay as they are where a curve does not bring those of a fold that it never saw
@@ -250,22 +252,20 @@ def curves(scored: pd.DataFrame, settings: Training) -> dict[str, calibration.Cu
         calibrated = raw.copy()
         for number in np.unique(clear["fold"]):
             mine = (clear["fold"] == number).to_numpy()
-            calibrated[mine] = calibration.apply(
+            calibrated[mine] = apply(
                 calibration.fit(raw[~mine], truth[~mine], weight[~mine]), raw[mine]
             )
         helps = np.average((calibrated - truth) ** 2, weights=weight) < np.average(
             (raw - truth) ** 2, weights=weight
         )
-        found[side] = calibration.fit(raw, truth, weight) if helps else calibration.IDENTITY
+        found[side] = calibration.fit(raw, truth, weight) if helps else IDENTITY
     return found
 
 
-def calibrated(scored: pd.DataFrame, curve: dict[str, calibration.Curve]) -> pd.DataFrame:
+def calibrated(scored: pd.DataFrame, curve: dict[str, Curve]) -> pd.DataFrame:
     """The same windows with probabilities for raw scores."""
     names = {side: f"{side}_score" for side in SIDES}
-    return scored.assign(
-        **{name: calibration.apply(curve[side], scored[name]) for side, name in names.items()}
-    )
+    return scored.assign(**{name: apply(curve[side], scored[name]) for side, name in names.items()})
 
 
 def thresholds(scored: pd.DataFrame, settings: Training) -> dict[str, float]:

@@ -97,7 +97,7 @@ class Ledger:
         )
 
     def _labels(self, rows: Int64) -> Int64:
-        """By row, the index of the name that stands for it."""
+        """For each row the index of the name that stands for it."""
         s, trace = self.signals, self.signals.trace
         on_device = np.isin(trace.cat[rows], _DEVICE)
         hosts = np.where(on_device, trace.launch[rows], rows)

@@ -47,7 +47,7 @@ def busy(s: Signals) -> Pieces:
 
 
 def _split_waiting(s: Signals, comm: Pieces) -> Pieces:
-    """Of collectives that recur, what exceeds the fastest of their kind and size is waiting.
+    """What a recurring collective takes beyond the fastest of its kind and size is waiting.
 
     A collective waits first, for the last rank to arrive, and then transfers.
     """

@@ -107,7 +107,7 @@ class Host:
     # -- the innermost event -------------------------------------------------------------------
 
     def _innermost(self, row: Int64, length: Int64) -> Int8:
-        """By the innermost open event, and by how long it is the innermost."""
+        """Time by the innermost open event, and by how long it is the innermost."""
         trace = self.trace
         cause = np.where(length < BETWEEN_NS, CODE["between"], CODE["nothing"]).astype(np.int8)
         at = row >= 0

@@ -32,7 +32,7 @@ class Pieces:
         return Intervals(self.start, self.end)
 
     def where(self, chosen: Bool) -> Pieces:
-        """Those chosen."""
+        """The chosen pieces."""
         return Pieces(self.start[chosen], self.end[chosen], self.row[chosen], self.cause[chosen])
 
     def minus(self, taken: Intervals) -> Pieces:

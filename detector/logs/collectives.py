@@ -25,7 +25,6 @@ DTYPES: Final[tuple[tuple[str, int], ...]] = (
     ("float8_e4m3", 1),
     ("float8_e5m2", 1),
 )
-REDUCTIONS: Final = ("sum", "prod", "max", "min", "avg")
 ALGORITHMS: Final = (
     "TREE",
     "RING",

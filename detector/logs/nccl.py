@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from detector.logs import text
 from detector.logs.collectives import ALGORITHMS, PROTOCOLS, op_of
-from detector.logs.stamps import Stamps
 from detector.logs.tables import Table, parse
+from detector.logs.timestamps import Stamps
 
 UNKNOWN: Final = -1
 _WARNINGS: Final = 50  # kept; the rest is counted

@@ -11,7 +11,7 @@ import numpy as np
 from detector.logs.anomaly import Anomaly, Kind
 from detector.logs.collectives import DTYPES, POINT_TO_POINT
 from detector.logs.nccl import Calls, NcclLog
-from detector.logs.stamps import written
+from detector.logs.timestamps import written
 from detector.trace import Int64
 
 LOOK: Final = 8  # calls after a difference that tell what kind it is

@@ -31,7 +31,6 @@ class Row:
     time_us: float
     algorithm_gbs: float
     bus_gbs: float
-    in_place_bus_gbs: float
 
 
 @dataclass(frozen=True)
@@ -108,9 +107,7 @@ def _row(words: list[str]) -> Row | None:
     if not _TYPE.match(words[2]):
         return None
     tail = words[-8:]
-    figures = [*tail[0:3], *tail[4:7]]
-    if not all(_NUMBER.match(word) for word in figures):
+    if not all(_NUMBER.match(word) for word in (*tail[0:3], *tail[4:7])):
         return None
-    time, algorithm, bus, in_place = (float(figures[i]) for i in (0, 1, 2, 5))
-    size = int(words[0])
-    return Row(size, int(words[1]), words[2], time, algorithm, bus, in_place) if size else None
+    size, (time, algorithm, bus) = int(words[0]), map(float, tail[:3])
+    return Row(size, int(words[1]), words[2], time, algorithm, bus) if size else None

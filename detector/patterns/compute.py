@@ -60,7 +60,7 @@ def _filled(s: Signals, rows: Int64) -> Repair:
 
 
 def _fused_chains(s: Signals, rows: Int64) -> Repair:
-    """Of each chain the longest kernel stays: it reads and writes as much as the fused one. On a
+    """The longest kernel of each chain stays: it reads and writes as much as the fused one. On a
     CPU run the backward of the others goes, too."""
     trace = s.trace
     order = rows[np.lexsort((trace.start[rows], trace.track[rows]))]
@@ -192,7 +192,7 @@ PATTERNS: Final = (
         family="compute",
         kind="opportunity",
         side="gpu",
-        needs=("device",),
+        needs=("device", "grids"),
         signal="underfilled-kernel",
         repair=_filled,
         assumes="the same work can be spread over all multiprocessors",

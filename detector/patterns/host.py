@@ -25,7 +25,6 @@ from detector.signals.python import gap_before, loop_rounds, ordinary_gap
 from detector.trace import Int64
 
 GRAPH_SHARE: Final = 0.1  # of the host's time per kernel: what a graph replay leaves
-RESTS_NS: Final = 20_000  # what an op takes that was not stopped
 
 
 def _as_a_graph(s: Signals, rows: Int64) -> Repair:
@@ -34,7 +33,7 @@ def _as_a_graph(s: Signals, rows: Int64) -> Repair:
 
 
 def _one_op(s: Signals, rows: Int64) -> Repair:
-    """Of each loop one round stays."""
+    """One round of each loop stays."""
     trace, ops = s.trace, s.on(s.activity.top_ops, s.main_thread)
     gone = [rows[:0]]
     for _, second, last in zip(*loop_rounds(s), strict=True):

@@ -42,13 +42,13 @@ class Occurrences:
         return len(self.rows)
 
     def within(self, start: int, end: int) -> Occurrences:
-        """Those that begin in [start, end)."""
+        """The occurrences that begin in [start, end)."""
         inside = (self.start >= start) & (self.start < end)
         return Occurrences(self.rows[inside], self.start[inside], self.end[inside])
 
     @property
     def spans(self) -> Intervals:
-        """Their time as a set."""
+        """The time of all occurrences as a set."""
         return Intervals.union(self.start, self.end)
 
 

@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from detector import vocabulary
 from detector.index_sets import among, difference, distinct, groups, union
 from detector.replay.repair import Repair
 from detector.signals import Signals
@@ -30,10 +31,12 @@ def backward_of(s: Signals, ops: Int64) -> Int64:
     """The backward engine's calls for the nodes that these ops, or ops inside them, made.
 
     An op records the number of the next node; so of all ops with a number the last one made it.
+    What a function of the program's or compiled code makes no op of torch made.
     """
     trace, a = s.trace, s.activity
     backward = a.host("backward")
-    nodes: Int64 = backward[trace.sequence[backward] >= 0]
+    nodes = difference(backward, a.named(backward, vocabulary.CUSTOM_NODE))
+    nodes = nodes[trace.sequence[nodes] >= 0]
     if not len(nodes) or not len(ops):
         return nodes[:0]
     forward = difference(a.aten, backward)
@@ -82,11 +85,6 @@ def calls_of(s: Signals, work: Int64) -> Int64:
     """The calls that launched this work."""
     calls = s.trace.launch[work]
     return distinct(calls[calls >= 0])
-
-
-def ops_around(s: Signals, rows: Int64, ops: Int64) -> Int64:
-    """The ops, where there is one, else the row itself."""
-    return distinct(np.where(ops >= 0, ops, rows))
 
 
 def quicker_host(s: Signals, rows: Int64, share: float, longest: int) -> Repair:

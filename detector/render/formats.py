@@ -60,7 +60,7 @@ def _sarif_all(reports: Sequence[Report], view: View) -> str:
     from detector.render import sarif
     from detector.render.source_paths import located
 
-    return sarif.render_all(located(reports, view.root) if view.root else reports)
+    return sarif.render(located(reports, view.root) if view.root else reports)
 
 
 def _html(report: Report, _: View) -> str:

@@ -43,13 +43,14 @@ def section(report: Report) -> list[str]:
     rows = [_row("steps", _step_rects(report, scale))] if report.source.steps else []
     rows += _scores(report, scale)
     rows += [_lane(scale, n, finding) for n, finding in _lanes(report)]
+    click = " A click leads to the nearest finding." if wording.findings(report) else ""
     zero = report.source.span_us[0]
     ticks = [scale.start + i * (scale.end - scale.start) / 4 - zero for i in range(5)]
     axis = "".join(f"<span>{duration(t)}</span>" for t in ticks)
     return [
         '<section class="overview" aria-label="overview">',
         "<h2>Overview</h2>",
-        '<p class="soft hint">Dark is suspicious. A click leads to the nearest finding.</p>',
+        f'<p class="soft hint">Dark is suspicious.{click}</p>',
         *rows,
         f'<div class="row"><span></span><div class="axis">{axis}</div></div>',
         "</section>",
@@ -117,7 +118,7 @@ def _scores(report: Report, scale: _Scale) -> list[str]:
 
 
 def thinned(windows: Sequence[WindowScore]) -> list[WindowScore]:
-    """At most so many columns, each as suspicious as the worst window in it."""
+    """The windows in at most ``_MOST_COLUMNS`` columns, each as suspicious as its worst window."""
     group = -(-len(windows) // _MOST_COLUMNS) or 1
     parts = (windows[i : i + group] for i in range(0, len(windows), group))
     return [

@@ -14,7 +14,7 @@ from detector.render import job as job_text
 from detector.render.clean import clean_lines
 from detector.render.html_text import WIDTH, document, rect, svg, text
 from detector.render.units import duration, percent
-from detector.report import Finding, Report
+from detector.report import Finding, Fix, Report
 from detector.report.events import TopEvent
 
 _MOST_METRICS = 200
@@ -44,11 +44,11 @@ def render(report: Report) -> str:
 
 def _head(report: Report) -> list[str]:
     lines = [wording.facts(report), wording.extent(report), *wording.coverage(report)]
-    instead = wording.record_instead(report)
+    more = wording.record_instead(report) or wording.bound(report)
     return [
         "<header>",
         *_verdict(report),
-        *([f"<p>{text(instead, 1100)}</p>"] if instead else []),
+        *([f"<p>{text(more, 1100)}</p>"] if more else []),
         f'<p class="source">{text(report.source.path)}</p>',
         *(f'<p class="soft">{text(line, 600)}</p>' for line in lines),
         *(f'<p class="warn">{text(warning, 2000)}</p>' for warning in report.warnings),
@@ -129,11 +129,16 @@ def _findings(report: Report) -> list[str]:
         f"<li>{text(what)} <code>{text(pattern)}</code>: {text(rest, 400)}</li>"
         for what, pattern, rest in wording.leads(report)
     ]
+    named = [
+        f"<li>{text(what)} <code>{text(pattern)}</code>: {text(rest, 1200)}</li>"
+        for what, pattern, rest in wording.unsized(report)
+    ]
     lost = [f"<li>{text(line, 400)}</li>" for line in wording.unexplained(report)]
     return [
         "<h2>Findings</h2>",
         *(cards or ["<p>None above 1 % of the analyzed time.</p>"]),
         *_list(wording.LEADS, leads),
+        *_list(wording.UNSIZED, named),
         *_list(wording.UNEXPLAINED, lost),
     ]
 
@@ -173,15 +178,20 @@ def _fix(finding: Finding) -> list[str]:
     fix, lines = finding.fix, []
     if fix.summary:
         lines.append(f"<p>{text(fix.summary, 2000)}</p>")
-    if fix.where:
+    if fix.where and not (len(fix.where) == 1 and _is_said(fix)):
         places = "<br>".join(text(wording.source_line(x, 200)) for x in fix.where[:8])
         lines.append(f'<p class="where"><code>{places}</code></p>')
-    elif fix.module:
+    elif fix.module and not fix.where:
         lines.append(f'<p class="where">module <code>{text(" > ".join(fix.module))}</code></p>')
     if code := escape("\n".join(clean_lines(fix.code))):
         button = '<button type="button" class="copy" hidden>Copy</button>'
         lines.append(f'<div class="code">{button}<pre tabindex="0">{code}</pre></div>')
     return ['<div class="fix">', "<h4>Change</h4>", *lines, "</div>"] if lines else []
+
+
+def _is_said(fix: Fix) -> bool:
+    """Whether the advice itself names the place."""
+    return f"({fix.where[0].file}:{fix.where[0].line})" in fix.summary
 
 
 def _all_metrics(finding: Finding, more: str) -> list[str]:

@@ -104,7 +104,7 @@ def _fault(excerpt: Excerpt, track: ExcerptTrack, i: int) -> str:
 
 
 def _at(us: float) -> str:
-    """From the start of the excerpt."""
+    """A time from the start of the excerpt."""
     return duration(us) if us < 0 else f"+{duration(us)}"
 
 

@@ -70,7 +70,7 @@ def _others(job: Job) -> str:
 
 
 def _each(s: JobStraggler, us: float) -> float:
-    """Of a time in the steps in which the others waited, that of one step."""
+    """The share of one step in a time over the steps in which the others waited."""
     return us / max(len(s.steps), 1)
 
 

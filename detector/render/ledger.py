@@ -102,7 +102,7 @@ def place(where: LedgerPlace, limit: int = 60) -> str:
     """``train.py:41 train_step``, or the name of an op, call or kernel."""
     name = clean(where.function)
     if where.line <= 0:
-        if "#" in name:  # a range of torch's own, such as enumerate(DataLoader)#...__next__
+        if name.startswith("enumerate("):  # the loader's range, no kernel with parameters
             return clean(name, limit)
         kernel = _TEMPLATE.match(name)
         return clean(kernel[1] if kernel else name, limit)

@@ -31,6 +31,7 @@ def render(report: Report) -> str:
     for number, finding in enumerate(findings, 1):
         lines += ["", *_details(report, finding, number)]
     lines += _list(f"{wording.LEADS}:", [_lead(*lead) for lead in wording.leads(report)])
+    lines += _list(f"{wording.UNSIZED}:", [_lead(*one) for one in wording.unsized(report)])
     lost = [escaped(line, 400) for line in wording.unexplained(report)]
     lines += _list(f"{wording.UNEXPLAINED}:", lost)
     blind = [f"{escaped(cause)}: {escaped(ids)}" for cause, ids in wording.not_checked(report)]
@@ -123,8 +124,6 @@ def _details(report: Report, finding: Finding, number: int) -> list[str]:
     lines += [f"- **where**: {_code(wording.source_line(x))}" for x in finding.fix.where[:4]]
     if finding.explanation:
         lines.append(f"- **why**: {escaped(finding.explanation, 2000)}")
-    if features := measures.top_features(finding):
-        lines.append(f"- **top features**: {escaped(features, 600)}")
     for row in measures.further(finding):
         beside = f" ({escaped(row.beside)})" if row.beside else ""
         lines.append(f"- {escaped(row.label)}: **{escaped(row.value)}**{beside}")

@@ -30,12 +30,7 @@ _RULE_INDEX = {pattern.id: i for i, pattern in enumerate(PATTERNS)}
 Json = dict[str, object]
 
 
-def render(report: Report) -> str:
-    """One trace."""
-    return render_all([report])
-
-
-def render_all(reports: Sequence[Report]) -> str:
+def render(reports: Sequence[Report]) -> str:
     """Several traces as one run: code scanning takes one run of a tool for each upload.
 
     What several traces show is one result: the largest of them, with the number of traces.

@@ -51,6 +51,8 @@ def render(report: Report, *, width: int = 100, colour: bool = False) -> str:
             Text(),
             _list(wording.LEADS, [f"{what}: {rest}" for what, _, rest in leads]),
         ]
+    if named := wording.unsized(report):
+        parts += [Text(), _list(wording.UNSIZED, [f"{what}: {rest}" for what, _, rest in named])]
     if lost := wording.unexplained(report):
         parts += [Text(), _list(wording.UNEXPLAINED, lost)]
     if blind := wording.not_checked(report):
@@ -210,7 +212,7 @@ def _lines(report: Report, finding: Finding) -> list[tuple[str, Text]]:
 
 
 def _lines_after(finding: Finding) -> list[tuple[str, Text]]:
-    """Those below the code; numbers that the explanation has are not said again."""
+    """The labelled lines below the code; numbers of the explanation are not repeated."""
     rows = [("assumes", prose(clean(finding.assumes, 600)))] if finding.assumes else []
     return rows + _labelled("also", [_evidence(row) for row in measures.further(finding)])
 

@@ -17,7 +17,7 @@ LISTED = 20  # rows on a page
 
 
 def rows(report: Report) -> Sequence[JobTraffic]:
-    """Of all ranks of a job, else of the one rank; the most bytes first."""
+    """The traffic of all ranks of a job, else of the one rank; the most bytes first."""
     if report.job is not None:
         return report.job.traffic
     return report.communication.traffic if report.communication else ()

@@ -25,6 +25,7 @@ from detector.taxonomy import NONE
 
 LEDGER = "Where the analyzed time went"
 LEADS = "Leads, less likely than not"
+UNSIZED = "Named by the language model alone; no replay says that it saves time here"
 UNEXPLAINED = "Not explained by a finding"
 _MEMORY = "memory bandwidth"
 _SHARED = 0.3  # of the estimated savings: where the least is less, other repairs save most of it
@@ -288,7 +289,7 @@ def _inside(sentence: str) -> str:
 
 
 def findings(report: Report) -> list[Finding]:
-    """Those to show, the largest savings first; none where the trace cannot be analyzed."""
+    """The findings to show, the largest savings first; none where the trace cannot be analyzed."""
     return by_savings(report.findings) if report.analyzable else []
 
 
@@ -340,6 +341,20 @@ def leads(report: Report) -> list[tuple[str, str, str]]:
 
 def _lead(lead: Finding) -> str:
     return f"saves {savings(lead)}, confidence {lead.confidence:.2f}{_at(lead)}"
+
+
+def unsized(report: Report) -> list[tuple[str, str, str]]:
+    """(title, pattern, the rest of the line) of what a model names beside the candidates."""
+    begun = report.source.span_us[0]
+    return [
+        (
+            BY_ID[one.pattern].title if one.pattern in BY_ID else clean(one.pattern),
+            clean(one.pattern),
+            f"{duration(one.start_us - begun)} into the trace, confidence {one.confidence:.2f}:"
+            f" {first_sentence(clean(one.explanation, 1000))[0]}",
+        )
+        for one in report.judging.unsized
+    ]
 
 
 def unexplained(report: Report) -> list[str]:

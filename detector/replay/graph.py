@@ -12,22 +12,24 @@ Not known, and so left as recorded: how long a collective would have waited for 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from detector.index_sets import distinct
 from detector.replay import streams, threads, waits
+from detector.replay.columns import LAUNCH, SERVED, STREAM, THREAD, WAIT, Columns
 from detector.replay.repair import Repair
-from detector.replay.savings import LAUNCH, SERVED, STREAM, THREAD, WAIT, Savings, Times
+from detector.replay.savings import Savings, Times
 from detector.replay.solve import Deps, Sequences, Stuck, UInt8, arrange, sequences
-from detector.trace import HOST_CATS, Bool, Int32, Int64, Trace
+from detector.trace import HOST_CATS, Bool, Cat, Int32, Int64, Trace
 
 _LATENCY_NS, _GAP_NS, _DELAY_NS = 5_000, 1_000, 3_000  # where the trace shows none
 _IDLE_NS = 20_000  # a stream that was idle for so long started its next work upon the launch
 _LOW = 0.25  # of the observed; the longer ones had causes that the trace does not show
 _HIDDEN_NS = 200_000  # an event of another stream, a queue of before the recording
+_BUILT_IN = "<built-in "  # the frame that the interpreter opens to call what is not Python
 _MOST_STREAMS = 64  # among which causes are sought: real programs use a dozen
 
 
@@ -60,27 +62,15 @@ class Graph:
     # -- replays -------------------------------------------------------------------------------
     def solve(self, repair: Repair | None = None) -> Times:
         """All times after a repair. Raises Stuck where it is of no row of its kind."""
-        return self._savings.times(repair or Repair())
-
-    def makespan(self, span: tuple[int, int] | None = None) -> int:
-        """ns from the first event to the last of the program and the device, as recorded; with
-        ``span`` [start, end) from the last of them up to its start to the last up to its end.
-        Threads that only watch do not count."""
-        return self._savings.makespan(span)
+        return self._savings.times(repair or Repair(), self.trace.start, self.trace.end)
 
     def saved(self, repair: Repair, span: tuple[int, int] | None = None) -> int:
         """ns that the makespan loses; with ``span`` [start, end), by how much earlier the program
         gets to its end if what lies from its start on is repaired. Never negative."""
         return self._savings.saved(repair, span)
 
-    def waterfall(
-        self, repairs: Sequence[Repair], span: tuple[int, int] | None = None
-    ) -> list[int]:
-        """What each repair saves once those before it are made; adds up to what all save."""
-        return self._savings.waterfall(repairs, span)
-
     def saved_between(self, repair: Repair, edges: Int64) -> Int64:
-        """Of one replay, ns saved between each two of the times ``edges``: of n edges n - 1.
+        """The ns that one replay saves between each two of the times ``edges``: n - 1 for n edges.
 
         Adds up to what is saved by the last edge. A part is negative where what was gained before
         it is lost in it again (a device that the host no longer holds up catches up later).
@@ -89,7 +79,43 @@ class Graph:
 
     @cached_property
     def _savings(self) -> Savings:
-        return Savings(self)
+        return Savings(self.columns)
+
+    @cached_property
+    def columns(self) -> Columns:
+        """What replays of repairs need of it."""
+        t = self.trace
+        return Columns(
+            t.start,
+            t.parent,
+            t.launch,
+            (t.parent >= 0) & (t.cat == Cat.CPU_OP)[t.parent],
+            self.is_host,
+            self.is_work,
+            self.program,
+            self._calls,
+            self.gap,
+            self.dur,
+            self.origin,
+            self.deps,
+            self.sequences,
+            self.order,
+            np.zeros(len(self.gap), np.bool_),
+        )
+
+    @property
+    def _calls(self) -> Int64:
+        """For each row the frame of the built-in that calls it and nothing else; else the row."""
+        t = self.trace
+        frames = t.rows(Cat.PYTHON_FUNCTION)
+        used = distinct(t.name[frames]).tolist()
+        built_in = np.zeros(len(t.names), np.bool_)
+        built_in[[i for i in used if t.names[i].startswith(_BUILT_IN)]] = True
+        alone = np.bincount(t.parent[t.parent >= 0], minlength=len(t)) == 1
+        calls = np.zeros(len(t), np.bool_)
+        calls[frames] = built_in[t.name[frames]] & alone[frames]
+        rows = np.arange(len(t))
+        return np.where((t.parent >= 0) & calls[t.parent], t.parent, rows)
 
     # -- tracks --------------------------------------------------------------------------------
     @cached_property
@@ -191,7 +217,7 @@ class Graph:
         raise AssertionError("tracks alone are no circle")
 
     def _without(self, deps: Deps, left_out: Bool) -> Deps:
-        """Without some; who waited then comes as long after the one before it as recorded."""
+        """The dependencies without some; a node that lost one follows its predecessor as before."""
         if not left_out.any():
             return deps
         prev = self.sequences.before(len(self.gap))
@@ -206,7 +232,7 @@ class Graph:
         return np.asarray(self.origin[nodes] + self.dur[nodes], np.int64)
 
     def _kinds(self, node: Int64, on: Int64) -> UInt8:
-        """Of what ``node`` waits for."""
+        """The kind of each dependency: what ``node`` waits for."""
         t = self.trace
         kind = np.full(len(node), THREAD, np.uint8)
         mine, its = self.is_work[node // 2], self.is_work[on // 2]
@@ -238,8 +264,8 @@ class Graph:
         )
 
     def observed(self, rows: Int64) -> tuple[Int64, Int64]:
-        """Of a stream's works, ns from issue to start, and from the end of the work before to the
-        start."""
+        """For each work of a stream the ns from its issue to its start, and to its start from the
+        end of the work before it."""
         t = self.trace
         since = t.start[rows] - self.issued[rows]
         between = np.full(len(rows), np.iinfo(np.int64).max // 4)  # nothing before the first

@@ -53,8 +53,10 @@ class Deps:
 
     @classmethod
     def of(cls, count: int, edges: Iterable[Edge], kind: Kind = _no_kind) -> Deps:
-        """Of ``count`` nodes; those of one node stay in the order given. ``kind``: of nodes, and
-        what each waits for."""
+        """The dependencies of ``count`` nodes; those of one node stay in the order given.
+
+        ``kind``: of nodes and what each waits for, the kinds of these dependencies.
+        """
         parts = [np.concatenate(p) for p in zip(*edges, strict=True)] or [np.zeros(0, np.int64)] * 3
         node, on, delay = (part.astype(np.int64) for part in parts)
         order = np.argsort(node, kind="stable")
@@ -94,7 +96,7 @@ class Sequences:
         return self.nodes[self.ptr[k] : self.ptr[k + 1]]
 
     def before(self, count: int) -> Int32:
-        """Of each of ``count`` nodes the one before it in its sequence; -1 of the first."""
+        """For each of ``count`` nodes the one before it in its sequence; -1 for the first."""
         prev = np.full(count, -1, np.int32)
         prev[self.nodes[1:]] = self.nodes[:-1]
         prev[self.nodes[self.ptr[:-1][np.diff(self.ptr) > 0]]] = -1

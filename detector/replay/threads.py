@@ -39,7 +39,7 @@ def main(graph: Graph) -> int:
 
 
 def _loops(graph: Graph) -> Int64:
-    """By track how many annotations it has that only a training loop has."""
+    """For each track how many annotations it has that only a training loop has."""
     t = graph.trace
     notes = t.rows(Cat.USER_ANNOTATION)
     used = np.unique(t.name[notes])
@@ -50,7 +50,7 @@ def _loops(graph: Graph) -> Int64:
 
 
 def _engines(graph: Graph) -> Bool:
-    """By track whether nearly all of its time is backward."""
+    """Whether nearly all of each track's time is backward."""
     t = graph.trace
     top = np.flatnonzero(graph.is_host & (t.parent < 0))
     used = np.unique(t.name[top])
@@ -62,7 +62,7 @@ def _engines(graph: Graph) -> Bool:
 
 
 def working(graph: Graph) -> Bool:
-    """By track whether it runs the program: launches work (without any: runs ops), is the main
+    """Whether each track runs the program: launches work (without any: runs ops), is the main
     thread or the backward engine's. The others fetch data, or watch."""
     t = graph.trace
     found = _engines(graph)
@@ -104,13 +104,13 @@ def follow(graph: Graph, nodes: Int64, times: Int64) -> list[Edge]:
 
 
 def _depth(nodes: Int64) -> Int64:
-    """By node how many events were open before it."""
+    """For each node how many events were open before it."""
     step = 1 - 2 * (nodes % 2)
     return np.cumsum(step) - step
 
 
 def _attach(graph: Graph, track: int, begun: Int64) -> list[Edge]:
-    """Of a second thread, but for nodes that are ``begun`` by another one."""
+    """Dependencies of a second thread, but for nodes that are ``begun`` by another one."""
     nodes = graph.threads[track].astype(np.int64)
     times, gaps = graph.origin[nodes], graph.gap[nodes]
     begins = (gaps > BURST_NS) & ((_depth(nodes) == 0) | _asleep(graph, nodes))

@@ -41,7 +41,7 @@ class Waits:
     covers: Bool
 
     def only(self, keep: Bool) -> Waits:
-        """Those calls alone."""
+        """The waits of these calls alone."""
         number = np.cumsum(keep) - 1
         mine = keep[self.which]
         which, works = number[self.which[mine]], self.works[mine]
@@ -102,7 +102,7 @@ def between_streams(graph: Graph) -> list[Edge]:
     asked = named(t, lambda name: "StreamWaitEvent" in name)
     if not len(asked):
         return []
-    calls, works = _told(graph, asked)
+    calls, works = _next_works(graph, asked)
     edges = []
     for other, rows in graph.streams.items():
         i = graph.issued_before(other, t.start[calls])
@@ -115,8 +115,8 @@ def between_streams(graph: Graph) -> list[Edge]:
     return edges
 
 
-def _told(graph: Graph, calls: Int64) -> tuple[Int64, Int64]:
-    """Of the calls by which a stream waits, the work of it that is issued next, each once."""
+def _next_works(graph: Graph, calls: Int64) -> tuple[Int64, Int64]:
+    """Calls that make a stream wait, each with the work that is issued next, each work once."""
     t = graph.trace
     works = np.flatnonzero(graph.is_work & (t.launch >= 0))
     works = works[np.argsort(t.start[t.launch[works]], kind="stable")]
@@ -138,16 +138,16 @@ def synchronized(graph: Graph) -> Waits:
     t = graph.trace
     rows = named(t, vocabulary.CALLS["sync"].search)
     rows = rows[~np.isin(rows, t.launch[graph.is_work])]
-    last, ended = _ended(graph, rows)
-    everything = _of_all(t, rows)[:, None]
-    chosen = ended & (everything | _one(graph, rows, last, ended))
+    last, ended = _last_issued(graph, rows)
+    everything = _waits_for_all(t, rows)[:, None]
+    chosen = ended & (everything | _awaited(graph, rows, last, ended))
     none = ~chosen.any(axis=1, keepdims=True)
     unused = (last < 0) & (everything | (none & (_tracks(graph) == graph.busiest)))
     return _waits(graph, rows, last, chosen, unused | chosen)
 
 
-def _of_all(trace: Trace, rows: Int64) -> Bool:
-    """By call whether it waits for all of the device."""
+def _waits_for_all(trace: Trace, rows: Int64) -> Bool:
+    """Whether each call waits for all work of the device."""
     (used,), which = groups(trace.name[rows])
     names = [trace.names[i] for i in used.tolist()]
     return np.array([bool(vocabulary.DEVICE_SYNC.search(n)) for n in names], np.bool_)[which]
@@ -158,16 +158,16 @@ def _tracks(graph: Graph) -> Int64:
 
 
 def _waits(graph: Graph, rows: Int64, last: Int64, chosen: Bool, covers: Bool) -> Waits:
-    """From matrices of calls by streams; calls that wait for nothing are left out."""
+    """The waits in matrices of calls by streams; calls that wait for nothing are left out."""
     any_one = covers.any(axis=1)
     chosen, last = chosen[any_one], last[any_one]
     which = np.nonzero(chosen)[0]
     return Waits(rows[any_one], which, last[chosen], _tracks(graph), covers[any_one])
 
 
-def _ended(graph: Graph, rows: Int64) -> tuple[Int64, Bool]:
-    """By call and stream: the last work issued before the call, -1 without one; whether it ended
-    by the call's end."""
+def _last_issued(graph: Graph, rows: Int64) -> tuple[Int64, Bool]:
+    """By call and stream the last work issued before the call (-1 without one), and whether it
+    ended by the call's end."""
     t = graph.trace
     last = np.full((len(rows), len(graph.streams)), -1, np.int64)
     for k, (track, works) in enumerate(graph.streams.items()):
@@ -176,9 +176,9 @@ def _ended(graph: Graph, rows: Int64) -> tuple[Int64, Bool]:
     return last, (last >= 0) & (t.end[last] <= t.end[rows][:, None] + _CLOCKS_NS)
 
 
-def _one(graph: Graph, rows: Int64, last: Int64, ended: Bool) -> Bool:
-    """Of the candidates of a stream's or an event's wait: what ended last in it, else what was
-    issued last."""
+def _awaited(graph: Graph, rows: Int64, last: Int64, ended: Bool) -> Bool:
+    """The work that a wait for a stream or an event is for: of those that had ended the one that
+    ended last during the wait, else the one issued last."""
     t = graph.trace
     if not last.size:
         return ended
@@ -201,9 +201,9 @@ def _copied(graph: Graph) -> Waits:
     works = works[copies[t.launch[works]]]
     rows = t.launch[works].astype(np.int64)
     names, which = groups(t.name[rows], t.name[works])
-    patience = [_patience(t.names[a], t.names[b]) for a, b in zip(*names, strict=True)]
+    slack = [_slack_ns(t.names[a], t.names[b]) for a, b in zip(*names, strict=True)]
     late = t.end[works] - t.end[rows]
-    done = late <= np.array(patience, np.int64)[which]
+    done = late <= np.array(slack, np.int64)[which]
     done &= (late <= _CLOCKS_NS) | (t.start[works] < t.end[rows])
     return _single(graph, rows[done], works[done])
 
@@ -214,8 +214,8 @@ def _single(graph: Graph, rows: Int64, works: Int64) -> Waits:
     return Waits(rows, np.arange(len(rows)), works, _tracks(graph), covers)
 
 
-def _patience(call: str, copy: str) -> int:
-    """By how much, ns, a copy may outlive a call that waited for it; negative where none waits."""
+def _slack_ns(call: str, copy: str) -> int:
+    """The ns by which a copy may end after a call that waited for it; negative where none waits."""
     if not call.endswith("Async"):
         return _CLOCKS_NS
     if not vocabulary.PAGEABLE.search(copy):
@@ -246,7 +246,7 @@ def _implied(graph: Graph) -> Waits:
     t = graph.trace
     rows = named(t, vocabulary.CALLS["alloc"].search)
     rows = rows[t.dur[rows] >= OWN_NS]
-    last, ended = _ended(graph, rows)
+    last, ended = _last_issued(graph, rows)
     ends = np.where(ended, t.end[last], np.iinfo(np.int64).min)
     latest = ends.max(axis=1, initial=np.iinfo(np.int64).min)
     near = latest > np.maximum(t.start[rows], t.end[rows] - _NEAR_NS)

@@ -108,27 +108,27 @@ class JobTraffic:
     op: str
     """The operation."""
     dtype: str
-    """Type of an element, as the trace spells it; empty where untold."""
+    """Type of an element, as the trace spells it; empty where unknown."""
     group: str
     """Process group."""
     dimension: str
     """``data``, ``tensor``, ``pipeline`` or ``expert`` parallel, where the group's name tells."""
     group_size: int
-    """Ranks of the group; 0 where untold."""
+    """Ranks of the group; 0 where unknown."""
     algorithm: str
     """By the kernel's name; empty where it does not tell."""
     protocol: str
     """By the kernel's name; empty where it does not tell."""
     bytes: int
-    """Of one message; -1 where untold."""
+    """Of one message; -1 where unknown."""
     calls: int
     """How often."""
     elements: int
-    """Over all calls; -1 where untold."""
+    """Over all calls; -1 where unknown."""
     transfer_us: float
     """The fastest instance; the rest of the others' time is waiting, or nobody can tell."""
     bus_gbs: float
-    """Bus bandwidth of the median instance; 0 where untold."""
+    """Bus bandwidth of the median instance; 0 where unknown."""
     best_bus_gbs: float
     """Of the fastest instance of this size."""
 
@@ -145,7 +145,7 @@ class Gradients:
     model_bytes: int
     """Of the gradients of all parameters, each once."""
     model_elements: int
-    """The same, elements; -1 where only copies told of them."""
+    """The same, elements; -1 where only copies show them."""
     times: float
     """Reduced bytes over the model's: 1 under DDP; n where n micro-steps all reduce; less where
     gradients are sharded, or reduced in a smaller type."""

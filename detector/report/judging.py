@@ -42,6 +42,23 @@ class Doubted:
 
 
 @dataclass(frozen=True)
+class Unsized:
+    """A pattern that the judge's model names, by numbers of the evidence, and that is no candidate:
+    no replay says that its repair saves time worth a finding."""
+
+    pattern: str
+    """Its id."""
+    start_us: float
+    """Start of the place where the model is surest."""
+    end_us: float
+    """Its end."""
+    confidence: float
+    """As the model says."""
+    explanation: str
+    """The model's, as far as the evidence holds it."""
+
+
+@dataclass(frozen=True)
 class Judging:
     """How the judge's language model was asked; empty where there is none."""
 
@@ -67,5 +84,7 @@ class Judging:
     """In the currency of the configured prices; null without prices."""
     doubted: tuple[Doubted, ...] = ()
     """Candidates that it does not confirm; training may take them as hard negatives."""
+    unsized: tuple[Unsized, ...] = ()
+    """What it names beside the candidates, the surest first; neither findings nor leads."""
     rounds: tuple[JudgeRound, ...] = ()
     """Every question, in the order of the places."""

@@ -77,7 +77,7 @@ class FindingChange:
 
     @property
     def finding(self) -> Finding:
-        """As it was first found."""
+        """The finding as it was first found."""
         found = self.before or self.after
         assert found is not None
         return found
@@ -143,7 +143,7 @@ def compare(before: Report, after: Report) -> Difference:
 
 
 def expected(difference: Difference, patterns: Sequence[str]) -> list[str]:
-    """Of each pattern that was to be repaired and is not, a sentence. Raises DetectorError for a
+    """A sentence for each pattern that was to be repaired and is not. Raises DetectorError for a
     pattern that does not exist."""
     wrong = []
     for pattern in patterns:

@@ -27,5 +27,5 @@ def same(a: Finding, b: Finding) -> bool:
 
 
 def new(findings: Iterable[Finding], known: Sequence[Finding]) -> list[Finding]:
-    """Those that are not among the known."""
+    """The findings that are not among the known."""
     return [f for f in findings if not any(same(f, other) for other in known)]

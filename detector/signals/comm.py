@@ -22,7 +22,7 @@ ALIKE: Final = 3
 
 def extra_rounds(s: Signals) -> Int64:
     """Reductions called for again before the optimizer's step: in the same size, or, where sizes
-    are not told (a CPU backend's spans carry none), after an earlier pass of the model."""
+    are not recorded (a CPU backend's spans carry none), after an earlier pass of the model."""
     a, trace = s.activity, s.trace
     rows = _reductions(s)
     updates = np.sort(trace.start[a.host("optimizer_step")])
@@ -102,7 +102,7 @@ def exposed(s: Signals) -> Int64:
 
 
 def late_ranks(s: Signals) -> Int64:
-    """Those that are mostly waiting: a collective begins when the last rank has arrived."""
+    """Collectives that are mostly waiting: one begins when the last rank has arrived."""
     if not s.activity.has_device:
         return s.activity.comm_rows[:0]
     rows = _uncovered(s)

@@ -102,7 +102,7 @@ class Signals:
         return int(np.argmax(outside)) if outside.any() else a.main_track
 
     def on(self, rows: Int64, track: int) -> Int64:
-        """Those of ``rows`` on this thread."""
+        """The rows among ``rows`` on this thread."""
         found: Int64 = rows[self.trace.track[rows] == track]
         return found
 
@@ -144,19 +144,14 @@ class Signals:
 
     @cached_property
     def own_time(self) -> Int64:
-        """Of each host event its time less that of the events right inside it, ns."""
+        """The time of each host event less that of the events right inside it, ns."""
         trace = self.trace
         inner = np.flatnonzero(trace.parent >= 0)
         spent = np.bincount(trace.parent[inner], trace.dur[inner], len(trace))
         return np.maximum(trace.dur - spent.astype(np.int64), 0)
 
-    @cached_property
-    def launch_of(self) -> Int64:
-        """For each device event its call; -1 without one."""
-        return self.trace.launch.astype(np.int64)
-
     def named(self, rows: Int64, kind: str) -> Int64:
-        """Those of ``rows`` with a name of a kind of ``vocabulary.HOST``."""
+        """The rows among ``rows`` with a name of a kind of ``vocabulary.HOST``."""
         return self.activity.named(rows, vocabulary.HOST[kind])
 
     @cached_property

@@ -36,17 +36,6 @@ def issued(s: Signals, ops: Int64) -> Int64:
     return work[found]
 
 
-def work_of(s: Signals, ops: Int64, kinds: tuple[str, ...] = ()) -> Int64:
-    """Kernels, of these kinds, that the ops issued; on a CPU run the ops."""
-    if not s.activity.has_device:
-        return ops
-    rows = issued(s, ops)
-    if not kinds:
-        return rows
-    wanted = np.concatenate([s.activity.kernels_of(kind) for kind in kinds])
-    return rows[np.isin(rows, wanted)]
-
-
 def fp32_matrix(s: Signals) -> Int64:
     """Matrix kernels in full fp32 that take longer than a start."""
     if not s.activity.has_device:
@@ -140,7 +129,7 @@ def pointwise_chains(s: Signals) -> Int64:
 
 
 def in_runs(hit: Bool, group: Int64) -> Bool:
-    """Those hits that stand in runs of three or more within one group."""
+    """The hits in runs of three or more within one group."""
     if not len(hit):
         return hit
     broken = ~hit | np.append(True, (group[1:] != group[:-1]))
@@ -184,14 +173,14 @@ def _in_loader(s: Signals, rows: Int64) -> Int64:
 
 
 def _computing(s: Signals, ops: Int64) -> Int64:
-    """Those that issue device work; on a CPU run, those outside the loader."""
+    """The ops that issue device work; on a CPU run the ops outside the loader."""
     if not s.activity.has_device:
         return np.setdiff1d(ops, _in_loader(s, ops))
     return _issuing(s, ops, s.activity.kernels)
 
 
 def _issuing(s: Signals, ops: Int64, work: Int64) -> Int64:
-    """Those ops in whose time, on their thread, some of this work is launched."""
+    """The ops during which, on their thread, some of this work is launched."""
     trace = s.trace
     call = np.where(trace.launch[work] >= 0, trace.launch[work], trace.op[work])
     call = call[call >= 0]
@@ -249,7 +238,7 @@ SIGNALS: Final = (
         "underfilled-kernel",
         "Kernels with too few blocks",
         "launches",
-        ("device",),
+        ("device", "grids"),
         underfilled,
     ),
     Signal(

@@ -23,7 +23,7 @@ HALF: Final = ("c10::BFloat16", "c10::Half")
 
 
 def multiprocessors(activity: Activity) -> int:
-    """Of the main device, from the trace's own metadata; 0 where it does not say."""
+    """Multiprocessors of the main device by the trace's own metadata; 0 where it does not say."""
     devices = activity.trace.metadata.get("deviceProperties")
     for row in devices if isinstance(devices, list) else ():
         if isinstance(row, dict) and row.get("id") == activity.main_device:

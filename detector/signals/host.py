@@ -259,7 +259,7 @@ def step_markers(s: Signals) -> Int64:
 
 
 def within(s: Signals, rows: Int64, spans: Intervals) -> Int64:
-    """Those rows that begin inside ``spans``."""
+    """The rows that begin inside ``spans``."""
     start = s.trace.start[rows]
     found: Int64 = rows[spans.covered(start, start + 1) > 0]
     return found

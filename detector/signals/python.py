@@ -46,7 +46,7 @@ class Gaps:
     usual: int
 
     def where(self, chosen: Bool) -> Gaps:
-        """Those chosen."""
+        """The chosen gaps."""
         return Gaps(
             self.start[chosen], self.end[chosen], self.after[chosen], self.owner[chosen], self.usual
         )

@@ -163,6 +163,23 @@ def test_top_ops_are_what_the_program_called() -> None:
     assert names(trace, activity.aten) == ["aten::linear", "aten::addmm", "aten::add_"]
 
 
+def test_top_ops_are_the_same_with_frames() -> None:
+    ops = (
+        op("mylib::attention", 0, 100),
+        op("aten::matmul", 20, 50),
+        op("aten::mm", 25, 20),
+        op("aten::add", 120, 10),
+    )
+    frames = (
+        python("model.py(3): forward", -10, 200),
+        python("mylib/ops.py(7): attention", 5, 90),
+        python("<built-in method matmul of type object at 0x1>", 15, 60),
+    )
+    for events in (ops, (*ops, *frames)):
+        trace = trace_of(*events)
+        assert names(trace, Activity(trace).top_ops) == ["mylib::attention", "aten::add"]
+
+
 def read_back(around: str, inner: str, copy: str, at: float = 0) -> list[Event]:
     corr = int(at) + 1
     return [

@@ -401,6 +401,16 @@ def test_an_op_that_is_not_run_has_no_backward() -> None:
     assert forward == pytest.approx(20 * 55_000, rel=0.15)
 
 
+def test_an_op_before_compiled_code_did_not_make_its_backward() -> None:
+    def saving(node: str) -> int:
+        engine = f"autograd::engine::evaluate_function: {node}"
+        backward = op(engine, 130, 52, sequence=7), op(node, 131, 50, sequence=7)
+        return cast_saving(*pass_with_casts()[1:3], *backward)
+
+    own, compiled = saving("ToCopyBackward0"), saving("CompiledFunctionBackward")
+    assert own - compiled >= 20 * 52_000
+
+
 def test_a_finding_s_place_holds_the_backward_that_goes_with_it() -> None:
     trace = trace_of(*repeat_numbered(pass_with_casts(), 20, 200))
     places = joined(one(trace, "memory-dtype-churn"), analyzed_time(trace))

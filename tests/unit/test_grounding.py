@@ -11,7 +11,8 @@ from detector.judge import Named, Verdict, feedback
 from detector.judge.grounding import ground, grounded
 from detector.patterns import IDS
 from scripts.grounding_rates import measure
-from tests.judging import evidence_of, loader, loader_trace, readback, readback_trace
+from tests.judging import STEP, evidence_of, loader, loader_trace, readback, readback_trace
+from tests.traces import kernel, launch, op, repeat, trace_of
 
 OWN = "sync-scalar-readback"
 
@@ -109,6 +110,22 @@ def test_a_pattern_without_its_main_fact_is_not_named():
     assert struck == 1
     alone, _ = ground(Verdict((absent,)), readback())
     assert alone.first.pattern == "unclear"
+
+
+@pytest.mark.parametrize(("elements", "named"), [(-1, True), (1 << 20, False)])
+def test_a_fact_that_needs_sizes_is_not_absent_where_none_were_recorded(
+    elements: int, named: bool
+) -> None:
+    step = (
+        op("c10d::allreduce_", 0, 20),
+        launch(5, 5, 1),
+        kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 50, 20, 1, msg_elems=elements),
+    )
+    steps = [(i * STEP, (i + 1) * STEP) for i in range(4)]
+    evidence = evidence_of(trace_of(*repeat(step, 4, STEP), steps=steps))
+    said = Verdict((Named("comm-small-collectives", 0.9, "So.", ""), Named(OWN, 0.5, "So.", "")))
+    found, _ = ground(said, evidence)
+    assert (found.of("comm-small-collectives") is not None) is named
 
 
 @pytest.mark.parametrize("pattern", IDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from detector.activity import Activity
@@ -22,7 +23,8 @@ BODY = (
     kernel("ncclDevKernel_AllReduce", 40, 20, 2, stream=20, msg_elems=100, collective="allreduce"),
 )
 STEPS = [(0, 100), (100, 200)]
-FULL = trace_of(*repeat(BODY, 2, 100), steps=STEPS)
+A100 = {"deviceProperties": [{"id": 0, "computeMajor": 8, "computeMinor": 0, "numSms": 108}]}
+FULL = trace_of(*repeat(BODY, 2, 100), steps=STEPS, metadata=A100)
 
 
 def needing(*needs: Need) -> set[str]:
@@ -38,7 +40,8 @@ def warnings_of(trace: Trace) -> tuple[str, ...]:
 
 
 def without(*cats: Cat) -> Trace:
-    return trace_of(*(e for e in repeat(BODY, 2, 100) if e.cat not in cats), steps=STEPS)
+    kept = (e for e in repeat(BODY, 2, 100) if e.cat not in cats)
+    return trace_of(*kept, steps=STEPS, metadata=A100)
 
 
 def test_a_full_trace_lacks_nothing() -> None:
@@ -53,7 +56,13 @@ def test_a_full_trace_lacks_nothing() -> None:
         (without(Cat.CPU_OP), ("host", "shapes"), "no host events"),
         (without(Cat.RUNTIME), ("links",), "only 0 % of the device events link to a launch"),
         (replace(FULL, has_shapes=False), ("shapes",), "record_shapes=True"),
-        (trace_of(*repeat(BODY[:3], 2, 100), steps=STEPS), ("comm",), "no collectives"),
+        (
+            trace_of(*repeat(BODY[:3], 2, 100), steps=STEPS, metadata=A100),
+            ("comm",),
+            "no collectives",
+        ),
+        (replace(FULL, metadata={}), ("grids",), "how many multiprocessors"),
+        (replace(FULL, blocks=np.full(len(FULL), -1)), ("grids",), "without the grids"),
     ],
 )
 def test_what_is_missing_blinds_the_patterns_that_need_it(

@@ -26,6 +26,7 @@ from detector.lab.doubted import with_doubted
 from detector.patterns import PATTERNS
 from detector.pipeline import detect
 from detector.region import Region
+from detector.render import terminal, wording
 from detector.report import Report, to_json
 from detector.trace import Trace
 from detector.window import ByStep
@@ -36,6 +37,7 @@ from tests.judging import readback, readback_trace
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_image_classifier.json.gz"
 OWN = "sync-scalar-readback"
 OTHER = "host-launch-bound"
+CITED = "The kernel ampere_sgemm_128x64_tn takes 400 µs."
 
 
 def place(score: float, threshold: float, *patterns: str) -> Evidence:
@@ -116,6 +118,20 @@ def test_a_model_that_doubts_everything_takes_no_finding_away():
     assert OWN in {one.pattern for one in found.judging.doubted}
     assert all("not confirmed by" in f.judged_by for f in found.findings)
     assert found.warnings == own.warnings
+
+
+def test_what_a_model_names_beside_the_candidates_is_listed_and_no_finding():
+    """Only with a number of the evidence that grounding left in its explanation."""
+    own = scan(NoJudge())
+    extra = "sync-tensor-readback"
+    assert extra not in {f.pattern for f in (*own.findings, *own.leads)}
+    for words, listed in ((CITED, True), ("There are 4,711 kernels.", False)):
+        said = answer(pattern=extra, confidence=0.9, explanation=words)
+        with serving(lambda _, said=said: Reply(said)) as chat:
+            found = scan(OpenAIJudge("m", chat.url, cache=False, say=lambda _: None))
+        assert [f.id for f in found.findings] == [f.id for f in own.findings]
+        assert [u.pattern for u in found.judging.unsized] == [extra] * listed
+        assert (wording.UNSIZED in terminal.render(found)) is listed
 
 
 # -- hard negatives ----------------------------------------------------------------------------

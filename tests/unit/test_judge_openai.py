@@ -495,7 +495,7 @@ def test_one_line_says_where_what_goes():
         judge.judge([readback()])
     (line,) = told
     assert chat.url in line
-    assert "2 places" in line
+    assert line.endswith(f" go to {chat.url}")
 
 
 def test_a_dry_run_shows_the_bytes_and_sends_nothing():

@@ -18,7 +18,7 @@ def test_the_pages_are_up_to_date() -> None:
 
 
 def test_the_index_links_every_pattern_once() -> None:
-    links = re.findall(r"\]\(([\w-]+)\.md\)", pattern_page.index(PATTERNS))
+    links = re.findall(r"\]\(([\w-]+)\.md\)", pattern_pages.index())
     assert links == list(IDS)
 
 

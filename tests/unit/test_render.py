@@ -110,16 +110,25 @@ def test_evidence_begins_with_what_differs_most_and_leaves_out_the_occurrences()
     assert rows[0] == measures.Row("unlike", "90.0 %", "baseline 10.0 %")
 
 
+def test_a_label_is_not_cited_by_a_longer_one_that_ends_with_it():
+    def row(label, value):
+        return {"label": label, "value": value, "unit": "share", "rest": 0.6}
+
+    evidence = {"a": row("kernels", 0.65), "b": row("kernel time in fp32 kernels", 0.68)}
+    said = "The costliest place takes 1.00 ms; there, kernel time in fp32 kernels 68 %."
+    finding = replace(TYPICAL.findings[0], evidence=evidence, explanation=said)
+    assert [row.label for row in measures.measures(finding)] == ["kernel time in fp32 kernels"]
+
+
 def test_the_top_features_are_shown_as_text():
     features = ["the GPU idles", "a <b>name</b>\x1b[31m"]
     finding = replace(TYPICAL.findings[0], evidence={"top_features": features})
     report = replace(TYPICAL, findings=(finding,))
-    page, text = html_page.render(report), markdown.render(report)
-    for shown in (page, text):
-        assert "top features" in shown
-        assert "the GPU idles; a" in shown
-        assert "<b>name" not in shown
-        assert "\x1b" not in shown
+    shown = html_page.render(report)
+    assert "top features" in shown
+    assert "the GPU idles; a" in shown
+    assert "<b>name" not in shown
+    assert "\x1b" not in shown
 
 
 @pytest.mark.parametrize(
@@ -235,6 +244,8 @@ def test_a_measure_that_does_not_stand_out_gets_no_line_of_its_own():
 def test_a_loader_is_named_whole():
     loader = LedgerPlace("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "", 0)
     assert ledger.place(loader) == loader.function
+    kernel = LedgerPlace("void at::native::fill_kernel<int>(lambda(int)#1)", "", 0)
+    assert ledger.place(kernel) == "fill_kernel"
 
 
 @pytest.mark.parametrize(
@@ -406,6 +417,9 @@ def test_a_trace_without_a_finding_says_what_bounds_it():
     assert "Bound by compute, 56 % of the time" in text
     assert "At most 44 % can be saved without faster kernels." in text
     assert "The heaviest, volta_sgemm_128x64_nn, reaches 8.9 TFLOP/s, 57 % of fp32 peak." in text
+    assert "Bound by compute, 56 % of the time" in html_page.render(CLEAN)
+    assert "nearest finding" not in html_page.render(CLEAN)
+    assert "nearest finding" in html_page.render(TYPICAL)
     assert wording.bound(TYPICAL) == wording.bound(NOT_ANALYZABLE) == ""
 
 
@@ -489,7 +503,7 @@ def test_several_traces_end_in_a_line_each():
 
 
 def run_of(report: Report) -> dict:
-    log = json.loads(sarif.render(report))
+    log = json.loads(sarif.render([report]))
     assert log["version"] == "2.1.0"
     assert log["$schema"].endswith("sarif-2.1.0.json")
     (run,) = log["runs"]
@@ -559,7 +573,7 @@ def test_sarif_writes_paths_as_addresses(path, uri):
 def test_what_several_traces_show_is_one_result_of_one_run():
     larger = replace(TYPICAL.findings[0], estimated_savings_us=1e6)
     other = replace(TYPICAL, findings=(larger,), source=replace(TYPICAL.source, path="b.json"))
-    (run,) = json.loads(sarif.render_all([TYPICAL, other, CLEAN]))["runs"]
+    (run,) = json.loads(sarif.render([TYPICAL, other, CLEAN]))["runs"]
     assert [r["occurrenceCount"] for r in run["results"]] == [2, 1, 1]
     assert run["results"][0]["properties"]["traces"] == ["b.json", TYPICAL.source.path]
     assert "In 2 traces." in run["results"][0]["message"]["text"]

@@ -747,12 +747,6 @@ def named(trace: Trace, *names: str) -> Int64:
     return np.array([row for name in names for row in rows_of(trace, name)], np.int64)
 
 
-def test_a_program_is_as_long_as_it_took() -> None:
-    graph = Graph(trace_of(*DEVICE_BOUND))
-    assert graph.makespan() == us(7 + 5 * 101 + 100)
-    assert graph.makespan((us(100), us(310))) == us(309 - 100)  # the last op begins, a kernel ends
-
-
 def test_without_its_wait_a_host_runs_ahead() -> None:
     trace = trace_of(*WAITING)
     repair = Repair(unwait=named(trace, "cudaStreamSynchronize"))
@@ -881,7 +875,6 @@ def test_joined_repairs_take_the_smaller_and_what_goes_is_gone() -> None:
     assert saved(trace, some | more) == saved(trace, more | some) == 8
     gone = Repair(remove=rows)
     assert saved(trace, gone | more) == saved(trace, gone) == 20
-    assert Graph(trace).waterfall([some, more, gone, some]) == [us(4), us(4), us(12), 0]
 
 
 def test_one_figure_may_stand_for_all_rows() -> None:
@@ -899,7 +892,6 @@ def test_of_a_span_only_what_begins_in_it_is_repaired() -> None:
 def test_threads_that_only_watch_do_not_count() -> None:
     watching = python("threading.py(1): wait", 0, 500, thread=9)
     trace = trace_of(*HOST_BOUND, watching)
-    assert Graph(trace).makespan() == us(420)
     assert saved(trace, Repair(remove=np.array([rows_of(trace, "aten::add")[1]]))) == 40
 
 

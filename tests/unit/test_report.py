@@ -35,7 +35,7 @@ from detector.report import (
 )
 from detector.report.events import Peaks, TopEvent
 from detector.report.job import Communication, Gradients, JobTraffic
-from detector.report.judging import Doubted, JudgeRound, Judging
+from detector.report.judging import Doubted, JudgeRound, Judging, Unsized
 from scripts import report_format
 from tests.sample_reports import EXCERPT
 
@@ -106,6 +106,8 @@ CONTRACT = {
         "model": {}, "prompt": {}, "places": {}, "answered": {}, "fallbacks": {}, "invalid": {},
         "struck": {}, "input_tokens": {}, "output_tokens": {}, "cost": {},
         "doubted": {"pattern": {}, "start_us": {}, "end_us": {}},
+        "unsized": {"pattern": {}, "start_us": {}, "end_us": {}, "confidence": {},
+                    "explanation": {}},
         "rounds": {"start_us": {}, "end_us": {}, "round": {}, "view": {}, "outcome": {},
                    "cached": {}, "input_tokens": {}, "output_tokens": {}, "seconds": {}},
     },
@@ -145,7 +147,10 @@ FULL = Report(
     windows=(WindowScore(0.0, 1.0, 0, 0.5),),
     findings=(FINDING,),
     judging=Judging(
-        "m", doubted=(Doubted("host-gc-pause", 0.0, 1.0),), rounds=(JudgeRound(0.0, 1.0, 1),)
+        "m",
+        doubted=(Doubted("host-gc-pause", 0.0, 1.0),),
+        unsized=(Unsized("host-gc-pause", 0.0, 1.0, 0.9, "It is."),),
+        rounds=(JudgeRound(0.0, 1.0, 1),),
     ),
     not_checked=(NotChecked("comm-straggler", "one rank"),),
     warnings=("truncated",),

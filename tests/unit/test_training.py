@@ -17,9 +17,9 @@ import pytest
 from detector.errors import DetectorError
 from detector.features import COLUMNS, FEATURES
 from detector.features.savings import SAVED
-from detector.flagger import calibration
+from detector.flagger.calibration import IDENTITY, apply, checked
 from detector.flagger.lightgbm import SIDES, Heads, LightGBMFlagger
-from detector.lab import training
+from detector.lab import calibration, training
 from detector.lab.experiments import FlaggerExperiment
 from detector.lab.importance import importance
 from detector.lab.metrics import auc
@@ -295,7 +295,7 @@ def test_a_curve_recovers_the_probability_behind_a_score() -> None:
     truth = random.random(20_000) < score**2
     curve = calibration.fit(score, truth, np.ones(20_000))
     at = np.linspace(0.05, 0.95, 19)
-    assert calibration.apply(curve, at) == pytest.approx(at**2, abs=0.05)
+    assert apply(curve, at) == pytest.approx(at**2, abs=0.05)
     assert len(curve) <= 40
 
 
@@ -305,7 +305,7 @@ def test_a_curve_keeps_the_order_of_windows() -> None:
     score = np.unique(random.random(500))
     truth = random.random(len(score)) < 0.3  # nothing to learn: one pool
     for labels in (truth, score > 0.5):
-        told = calibration.apply(calibration.fit(score, labels, np.ones(len(score))), score)
+        told = apply(calibration.fit(score, labels, np.ones(len(score))), score)
         assert (np.diff(told) > 0).all()
         assert (np.diff(told.astype(np.float32)) >= 0).all()
         assert 0 <= told.min() < told.max() <= 1
@@ -316,24 +316,24 @@ def test_neighbours_that_fall_are_pooled_by_weight() -> None:
     truth = np.array([True, False, False, True])
     curve = calibration.fit(score, truth, np.array([1.0, 1.0, 2.0, 4.0]))
     # 0.2 (1 of 1), 0.4 and 0.6 (0 of 3) are one pool: 1 of 4, its centre at 0.45
-    assert calibration.apply(curve, 0.45) == pytest.approx(0.99 * 0.25 + 0.01 * 0.45)
-    assert calibration.apply(curve, 0.8) == pytest.approx(0.99 + 0.01 * 0.8)
-    assert calibration.apply(curve, 0.0) == pytest.approx(0.99 * 0.25)
-    assert calibration.checked(json.loads(json.dumps(curve))) == curve
+    assert apply(curve, 0.45) == pytest.approx(0.99 * 0.25 + 0.01 * 0.45)
+    assert apply(curve, 0.8) == pytest.approx(0.99 + 0.01 * 0.8)
+    assert apply(curve, 0.0) == pytest.approx(0.99 * 0.25)
+    assert checked(json.loads(json.dumps(curve))) == curve
 
 
 @pytest.mark.parametrize("truth", [True, False])
 def test_without_both_kinds_a_score_stays_what_it_is(truth: bool) -> None:
     score = np.array([0.1, 0.7])
-    assert calibration.fit(score, np.full(2, truth), np.ones(2)) == calibration.IDENTITY
-    assert calibration.apply(calibration.IDENTITY, score) == pytest.approx(score)
+    assert calibration.fit(score, np.full(2, truth), np.ones(2)) == IDENTITY
+    assert apply(IDENTITY, score) == pytest.approx(score)
 
 
 @pytest.mark.parametrize("score", [[0.0, 0.0, 1.0, 1.0], [0.5] * 4, [0.0, 0.5, 0.5, 1.0]])
 def test_few_and_equal_scores_make_a_curve_too(score: list[float]) -> None:
     curve = calibration.fit(score, np.array([False, False, True, True]), np.ones(4))
-    assert calibration.checked(curve) == curve
-    told = calibration.apply(curve, score)
+    assert checked(curve) == curve
+    told = apply(curve, score)
     assert told[-1] >= 0.5
     assert told[0] <= 0.5 + calibration.MIX
 
@@ -352,8 +352,8 @@ def test_each_trace_counts_the_same_in_a_curve(frame: pd.DataFrame) -> None:
         }
     )
     curves = training.curves(rows, Training())
-    assert calibration.apply(curves["cpu"], 0.4) == pytest.approx(0.5, abs=0.01)
-    assert curves["gpu"] == calibration.IDENTITY
+    assert apply(curves["cpu"], 0.4) == pytest.approx(0.5, abs=0.01)
+    assert curves["gpu"] == IDENTITY
     told = training.calibrated(rows, curves)
     assert told["cpu_score"].to_numpy() == pytest.approx(0.5, abs=0.01)
     assert rows["cpu_score"].eq(0.4).all()
@@ -373,7 +373,7 @@ def test_a_curve_that_helps_no_fold_it_never_saw_is_left_out() -> None:
             "fold": np.arange(98) // 49,  # each says something else
         }
     )
-    assert training.curves(rows, Training())["cpu"] == calibration.IDENTITY
+    assert training.curves(rows, Training())["cpu"] == IDENTITY
 
 
 # -- importance ------------------------------------------------------------------------------------
@@ -437,8 +437,8 @@ def test_a_trained_flagger_loads_and_scores_as_it_was_fitted(
     assert flagger.card["columns"] == list(heads.columns)
     assert set(SAVED) <= set(heads.columns)
     assert TINY.columns <= len(heads.columns) <= TINY.columns + len(SAVED)
-    curve = calibration.checked(flagger.card["calibration"]["cpu"])
-    told = calibration.apply(curve, heads.raw("cpu", seen))
+    curve = checked(flagger.card["calibration"]["cpu"])
+    told = apply(curve, heads.raw("cpu", seen))
     assert scores.cpu == pytest.approx(told, rel=1e-6)
     assert flagger.card["traces_by_origin"] == {"recorded": 8, "simulated": 4}
     assert set(flagger.threshold) == {"cpu", "gpu"}
