@@ -23,6 +23,7 @@ from dataset.labels import UNKNOWN, Label, LabelError, LabelRegion
 from detector import features, kineto
 from detector.analysis import Analysis, analyze
 from detector.evidence import Evidence, gather
+from detector.evidence.text import as_text
 from detector.features import candidate
 from detector.findings import joined
 from detector.intervals import Intervals
@@ -127,7 +128,7 @@ def _candidates(analysis: Analysis) -> Iterator[dict[str, object]]:
 def _in_words(evidence: Evidence) -> dict[str, object]:
     """Without names of the profiled program, so that no model learns the names of programs."""
     visible = [c for c in CLASSES if c == NONE or c in evidence.visible]
-    return {"text": evidence.text(TOKENS, user_names=False), "visible": visible}
+    return {"text": as_text(evidence, TOKENS, user_names=False), "visible": visible}
 
 
 def _window(window: Window, truth: Truth, i: int) -> dict[str, object]:

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,34 @@ def test_imports_go_in_one_direction() -> None:
     lint = Path(sys.executable).with_name("lint-imports")
     done = subprocess.run([lint], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def is_module(name: str) -> bool:
+    path = ROOT / name.replace(".", "/")
+    return path.is_dir() or any(path.with_suffix(end).is_file() for end in (".py", ".pyi"))
+
+
+def runtime_imports(path: Path) -> Iterator[str]:
+    """The modules of this project that a file loads, wherever in it, but not for types alone."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            node.body = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("detector"):
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                yield submodule if is_module(submodule) else str(node.module)
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    graph = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): set(
+            runtime_imports(path)
+        )
+        for path in MODULES
+    }
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
 def test_the_start_is_import_light() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +22,6 @@ from detector.trace import NS_PER_US, Bool, Cat, Int64
 
 Amount = Callable[[int, int], float]  # additive over adjacent spans [start, end), ns
 Pair = tuple[Amount, Amount]
-
-TINY_KERNEL_NS: Final = 10_000
 
 
 def _length(start: int, end: int) -> float:
@@ -92,10 +89,6 @@ class Fields:
         """Share of the kernel time in these kernels (a mask over ``Activity.kernels``)."""
         return self.part(self.a.kernels, which, self.trace.dur[self.a.kernels])
 
-    def of_time(self, part: Intervals, whole: Intervals) -> Pair:
-        """Share of the time in ``whole`` that is in ``part`` too."""
-        return self.share(part & whole)[0], self.share(whole)[0]
-
     # -- named sets ----------------------------------------------------------------------------
 
     def set(self, name: str) -> Int64:
@@ -106,16 +99,13 @@ class Fields:
 
     def work(self, name: str) -> Pair:
         """Share of the time with device work (CPU run: with computing ops) that is this set's."""
-        return self.of_time(self.a.spans(self.set(name)), self._working)
+        part = self.a.spans(self.set(name)) & self._working
+        return self.share(part)[0], self.share(self._working)[0]
 
     def count_in(self, name: str, of: str) -> Pair:
         """Share of the events of a set that belong to another."""
         rows = self.set(of)
         return self.part(rows, among(rows, self.set(name)))
-
-    def kernel_set(self, name: str) -> Pair:
-        """Share of the kernel time in kernels of a set."""
-        return self.kernel_time_of(among(self.a.kernels, self.set(name)))
 
     @cached_property
     def _working(self) -> Intervals:
@@ -157,26 +147,12 @@ class Fields:
         delay = self.trace.start[rows] - self.trace.start[self.trace.launch[rows]]
         return np.asarray(np.maximum(delay, 0) / NS_PER_US, np.float64)
 
-    @cached_property
-    def tiny(self) -> Bool:
-        return np.asarray(self.trace.dur[self.a.kernels] < TINY_KERNEL_NS, np.bool_)
-
-    def pointwise_runs(self) -> Pair:
-        """Share of the time in top-level pointwise ops (for runs without a device)."""
-        return self.time(self.a.ops("pointwise"))
-
     # -- sums over the trace -------------------------------------------------------------------
 
     def graph_ops(self) -> Pair:
         """Share of the ops that record a node of the autograd graph."""
         rows = self.a.of(Cat.CPU_OP)
         return self.part(rows, self.trace.sequence[rows] >= 0)
-
-    def sync_time(self, cause: str) -> Pair:
-        return self.time(self.a.syncs_of(cause))
-
-    def sync_count(self, cause: str) -> Pair:
-        return self.count(self.a.syncs_of(cause))
 
     def collective_elements(self) -> Pair:
         rows = self._sized_collectives

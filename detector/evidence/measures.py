@@ -11,7 +11,10 @@ from detector.activity import IDLE_CAUSES, SYNC_CAUSES
 from detector.evidence.fields import Fields, Pair
 from detector.evidence.sheet import Unit
 from detector.features import sets
+from detector.index_sets import among
 from detector.trace import NS_PER_US, Cat, Int64
+
+TINY_KERNEL_NS: Final = 10_000
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ def _among(key: str, label: str, name: str, of: str) -> Spec:
 
 
 def _kernels(key: str, label: str, name: str) -> Spec:
-    return _share(key, label, lambda f: f.kernel_set(name))
+    return _share(key, label, lambda f: f.kernel_time_of(among(f.a.kernels, f.set(name))))
 
 
 def _idle(cause: str, label: str) -> Spec:
@@ -132,7 +135,7 @@ MEASURES: Final[tuple[Spec, ...]] = (
         _share(
             f"sync_{cause}",
             f"host synchronizes {_SYNC_LABELS[cause]}",
-            lambda f, cause=cause: f.sync_time(cause),  # type: ignore[misc]
+            lambda f, cause=cause: f.time(f.a.syncs_of(cause)),  # type: ignore[misc]
         )
         for cause in SYNC_CAUSES
     ),
@@ -194,7 +197,7 @@ MEASURES: Final[tuple[Spec, ...]] = (
         "misaligned matmul",
         "op:matmul",
     ),
-    _share("pointwise_time", "host in pointwise ops", lambda f: f.pointwise_runs()),
+    _share("pointwise_time", "host in pointwise ops", lambda f: f.time(f.a.ops("pointwise"))),
     # Calls.
     _count("launches", "kernel launches", lambda f: f.a.calls("launch")),
     _count("graph_launches", "graph launches", lambda f: f.a.calls("graph")),
@@ -205,7 +208,7 @@ MEASURES: Final[tuple[Spec, ...]] = (
             f"syncs_{cause}",
             f"synchronizations {_SYNC_LABELS[cause]}",
             "count",
-            lambda f, cause=cause: f.sync_count(cause),  # type: ignore[misc]
+            lambda f, cause=cause: f.count(f.a.syncs_of(cause)),  # type: ignore[misc]
         )
         for cause in SYNC_CAUSES
     ),
@@ -217,7 +220,11 @@ MEASURES: Final[tuple[Spec, ...]] = (
         "us",
         lambda f: f.mean(f.a.kernels, f.trace.dur[f.a.kernels] / NS_PER_US),
     ),
-    _share("tiny_kernels", "kernels under 10 µs", lambda f: f.part(f.a.kernels, f.tiny)),
+    _share(
+        "tiny_kernels",
+        "kernels under 10 µs",
+        lambda f: f.part(f.a.kernels, f.trace.dur[f.a.kernels] < TINY_KERNEL_NS),
+    ),
     _among("starved", "kernels launched onto an idle GPU", "starved", "launched"),
     Spec(
         "launch_delay_us",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -129,24 +129,6 @@ class Evidence:
     def of(self, kind: Kind) -> tuple[Item, ...]:
         """The named events of a kind, the most telling first."""
         return tuple(item for item in self.items if item.kind == kind)
-
-    def text(
-        self,
-        budget_tokens: int = 1500,
-        *,
-        user_names: bool = True,
-        count: Callable[[str], int] | None = None,
-    ) -> str:
-        """The evidence as text of at most ``budget_tokens``, by ``count`` (a model's tokenizer) or
-        by the rule of ``words.tokens``, which is on the safe side of common tokenizers.
-
-        Without ``user_names`` nothing that the profiled program named itself is in it: the text
-        that a model learns from, so that it cannot learn the names of its training programs.
-        """
-        from detector.evidence import words
-        from detector.evidence.text import render  # it reads this module's types
-
-        return render(self, budget_tokens, user_names, count or words.tokens)
 
 
 def _matters(row: EvidenceRow) -> bool:

@@ -47,14 +47,24 @@ class _Line:
         return self.leaves == 0
 
 
-def render(
-    evidence: Evidence, budget: int, user_names: bool, count: Callable[[str], int] = words.tokens
+def as_text(
+    evidence: Evidence,
+    budget_tokens: int = 1500,
+    *,
+    user_names: bool = True,
+    count: Callable[[str], int] | None = None,
 ) -> str:
-    """See ``Evidence.text``."""
+    """The evidence as text of at most ``budget_tokens``, by ``count`` (a model's tokenizer) or by
+    the rule of ``words.tokens``, which is on the safe side of common tokenizers.
+
+    Without ``user_names`` nothing that the profiled program named itself is in it: the text that a
+    model learns from, so that it cannot learn the names of its training programs.
+    """
+    tokens, budget = count or words.tokens, budget_tokens
     lines = list(_lines(evidence, user_names))
     sections = Counter(line.section for line in lines if not line.title)
     lines = [line for line in lines if sections[line.section]]  # no title without its lines
-    cost = {id(line): count(line.text + "\n") for line in lines}
+    cost = {id(line): tokens(line.text + "\n") for line in lines}
     total = sum(cost.values())
     if user_names and total > budget:
         budget -= _LEFT_OUT

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from detector.evidence import Evidence
+from detector.evidence.text import as_text
 from detector.evidence.views import VIEWS
 from detector.judge import privacy
 from detector.patterns import IDS, PATTERNS
@@ -95,12 +96,12 @@ def user_prompt(
     evidence: Evidence, budget_tokens: int, count: Callable[[str], int] | None = None
 ) -> str:
     """The evidence as quoted data, and what the flagger suspects; ``count`` as in
-    ``Evidence.text``."""
+    ``as_text``."""
     guesses = ", ".join(f"{name} {p:.0%}" for name, p in evidence.region.candidates[:3])
     hint = (
         f"\nA statistical model suspects, with no claim to be right: {guesses}." if guesses else ""
     )
-    return f"{fenced(evidence.text(budget_tokens - _AROUND, count=count))}{hint}"
+    return f"{fenced(as_text(evidence, budget_tokens - _AROUND, count=count))}{hint}"
 
 
 def fenced(text: str) -> str:

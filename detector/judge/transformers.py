@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from detector.errors import JudgeError
 from detector.evidence import Evidence, words
+from detector.evidence.text import as_text
 from detector.judge import Answers, Judge, Verdict, doubt, feedback, schema, usage
 from detector.judge.client import Got
 from detector.judge.rounds import Failure, Limits, Message, Outcome, Spending, combined, settle
@@ -118,7 +119,7 @@ class TransformersJudge:
         far as the model can read."""
         if self.rules:
             return self._prompt(ids, schema.user_prompt(evidence, self.budget_tokens, self._count))
-        return self.question_of(evidence.text(TRAINED_TOKENS, user_names=False))
+        return self.question_of(as_text(evidence, TRAINED_TOKENS, user_names=False))
 
     def question_of(self, text: str) -> list[int]:
         """The prompt of a model that was trained on texts: the beginning of one, and what is

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Final
 
@@ -105,11 +106,30 @@ def title(change: FindingChange) -> str:
     return f"{wording.title(change.finding)}{where}"
 
 
-def _rows(d: Difference) -> list[tuple[str, str, str, str, str, bool]]:
-    """(cause, before, after, change, interval, whether it is sure) of the causes that matter."""
+@dataclass(frozen=True)
+class _Row:
+    """The time of a cause, in words; ``is_sure``: whether its change exceeds what steps vary."""
+
+    cause: str
+    before: str
+    after: str
+    change: str
+    interval: str
+    is_sure: bool
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return self.cause, self.before, self.after, self.change, self.interval
+
+
+_COLUMNS: Final = ("cause", "before", "after", "change", "95 % interval")
+
+
+def _rows(d: Difference) -> list[_Row]:
+    """The causes whose time changed by as much as matters."""
     least = max(LEAST_US, LEAST_SHARE * (d.step.before if d.step else 0.0))
     return [
-        (
+        _Row(
             clean(row.label, 60),
             duration(row.time.before),
             duration(row.time.after),
@@ -170,9 +190,10 @@ def _ledger_table(d: Difference) -> RenderableType:
     for _ in range(3):
         table.add_column(justify="right", no_wrap=True)
     table.add_column(no_wrap=True, style="dim")
-    table.add_row("", "before", "after", "change", "95 % interval", style="dim")
-    for cause, before, after, by, between, sure in _rows(d):
-        table.add_row(Text(cause), before, after, Text(by, style="bold" if sure else ""), between)
+    table.add_row("", *_COLUMNS[1:], style="dim")
+    for row in _rows(d):
+        change = Text(row.change, style="bold" if row.is_sure else "")
+        table.add_row(Text(row.cause), row.before, row.after, change, row.interval)
     return table
 
 
@@ -195,8 +216,8 @@ def markdown(d: Difference) -> str:
         ]
     if d.comparable and (rows := _rows(d)):
         lines += ["", f"<details><summary>{LEDGER}</summary>", ""]
-        lines += ["| cause | before | after | change | 95 % interval |", "|---|---:|---:|---:|---|"]
-        lines += [f"| {escaped(r[0])} | {r[1]} | {r[2]} | {r[3]} | {r[4]} |" for r in rows]
+        lines += [f"| {' | '.join(_COLUMNS)} |", "|---|---:|---:|---:|---|"]
+        lines += [f"| {' | '.join((escaped(r.cause), *r.cells[1:]))} |" for r in rows]
         lines += ["", "</details>"]
     return "\n".join(lines).replace("\n\n\n", "\n\n") + "\n"
 
@@ -216,8 +237,8 @@ def html(d: Difference) -> str:
         rows = [(c.status, f"{title(c)} ({clean(c.pattern, 60)})", amount(c)) for c in d.findings]
         body += ["<h2>Findings</h2>", _table(("", "finding", "savings per step"), rows)]
     if d.comparable:
-        head = ("cause", "before", "after", "change", "95 % interval")
-        body += [f"<h2>{LEDGER}</h2>", _table(head, [row[:5] for row in _rows(d)], "amounts")]
+        times = [row.cells for row in _rows(d)]
+        body += [f"<h2>{LEDGER}</h2>", _table(_COLUMNS, times, "amounts")]
     return document("Before and after: performance findings", [*body, "</main>"])
 
 

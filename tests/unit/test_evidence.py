@@ -13,6 +13,7 @@ from detector.activity import Activity
 from detector.evidence import SourceLine, gather, visible, words
 from detector.evidence.listing import around, nearest
 from detector.evidence.measures import MEASURES
+from detector.evidence.text import as_text
 from detector.region import Region
 from detector.window import analyzed_time
 from tests.judging import STEP, evidence_of, loader, readback, readback_trace
@@ -100,7 +101,7 @@ def test_a_trace_of_nothing_but_kernels_has_evidence():
     evidence = evidence_of(trace, 0, 100)
     assert evidence.value("busy") > 0
     assert evidence.where == ()
-    assert "gemm" in evidence.text()
+    assert "gemm" in as_text(evidence)
 
 
 def test_what_a_device_region_runs_is_told_by_the_ops_that_asked_for_it():
@@ -145,7 +146,7 @@ def test_events_that_began_before_the_region_count_by_their_part():
     trace = trace_of(kernel("long", 0, 100), op("aten::mm", 0, 5), steps=[(0, 200)])
     (item,) = evidence_of(trace, 50, 150).of("kernel")
     assert (item.count, item.total_us, item.share) == (0, 50, 0.5)
-    assert '"long" running 50.0%' in evidence_of(trace, 50, 150).text()
+    assert '"long" running 50.0%' in as_text(evidence_of(trace, 50, 150))
 
 
 @given(st.lists(st.integers(-1, 30), max_size=30), st.data())
@@ -208,7 +209,7 @@ def test_hostile_names_stay_quoted_and_private_folders_stay_home():
     trace = trace_of(
         op(evil, 0, 50), op("/home/alice/secret/project/my_op", 60, 20), steps=[(0, 100)]
     )
-    text = evidence_of(trace, 0, 100).text()
+    text = as_text(evidence_of(trace, 0, 100))
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert "alice" not in text
@@ -240,9 +241,9 @@ def test_a_device_region_points_at_the_line_that_launched():
 
 
 def test_text_without_user_names_has_none():
-    text = readback().text(user_names=False)
+    text = as_text(readback(), user_names=False)
     assert "train" not in text
-    assert "train_step" in readback().text()
+    assert "train_step" in as_text(readback())
 
 
 # -- text ------------------------------------------------------------------------------------------
@@ -250,7 +251,7 @@ def test_text_without_user_names_has_none():
 
 @given(st.integers(60, 2_000))
 def test_the_text_keeps_its_budget(budget: int):
-    text = _crowded().text(budget)
+    text = as_text(_crowded(), budget)
     assert words.tokens(text) <= budget
     assert text.startswith("Region: host side")
 
@@ -268,7 +269,7 @@ def _crowded():
 
 
 def test_no_title_without_lines():
-    lines = _crowded().text(120).split("\n")
+    lines = as_text(_crowded(), 120).split("\n")
     titles = [i for i, line in enumerate(lines) if line.endswith(":")]
     assert all(i + 1 < len(lines) and i + 1 not in titles for i in titles)
 
@@ -313,4 +314,4 @@ def test_the_loader_stall_of_a_real_trace_stands_out():
     region = Region(first.start, first.start + 50_000_000, 0.9, "cpu")
     evidence = gather(activity, analyzed, [region])[0]
     assert evidence.value("loader_sync") > 0.9
-    assert "_SingleProcessDataLoaderIter" in evidence.text()
+    assert "_SingleProcessDataLoaderIter" in as_text(evidence)

@@ -15,6 +15,7 @@ import pytest
 
 from detector.errors import TraceError
 from detector.evidence import words
+from detector.evidence.text import as_text
 from detector.flagger import Float32, Scores
 from detector.flagger.confidence import ConstantConfidence
 from detector.flagger.lightgbm import LightGBMFlagger
@@ -439,7 +440,7 @@ def test_a_language_model_reads_a_hostile_name_as_a_quoted_word(
         names_more = True
 
         def judge(self, evidence: Any) -> Any:
-            seen.extend(one.text() for one in evidence)
+            seen.extend(as_text(one) for one in evidence)
             return super().judge(evidence)
 
     scan(file_of(hostile_rows(HOSTILE[kind])), flagger, Reading())
