@@ -16,10 +16,11 @@ from typing import Final
 
 import numpy as np
 
+from detector import process_memory
 from detector.ledger import BY_ID as CAUSES
 from detector.ledger import Ledger
 from detector.patterns import PATTERNS, Occurrences, Pattern
-from detector.replay import Graph, Repair, joined
+from detector.replay import Columns, Condensed, Graph, Repair, Savings, joined
 from detector.signals import Place, Signals
 from detector.trace import Int64
 
@@ -88,17 +89,21 @@ def find(
     """
     span = (ledger.start, ledger.end)
     wall = max(1, ledger.end - ledger.start)
-    replays = _Replays(Graph(signals.trace), span)
-    tried = [
+    edges = np.array([ledger.end]) if steps is None else np.append(steps, ledger.end)
+    occurring = [
         pair
         for pattern in PATTERNS
         if pattern.id not in (blind or {})
-        and (pair := _alone(replays, signals, pattern, wall)) is not None
-        and _worth_trying(pair[0], wall)
+        and (pair := _occurring(signals, pattern, span)) is not None
     ]
+    edges = np.array([ledger.end]) if steps is None else np.append(steps, ledger.end)
+    savings, occurring = _condensed(Graph(signals.trace).columns, occurring, ledger.start, edges)
+    replays = _Replays(savings, span)
+    alone = [_alone(replays, pair, wall) for pair in occurring]
+    tried = [pair for pair in alone if _worth_trying(pair[0], wall)]
     kept, joint = _among_each_other(replays, tried, wall)
     if steps is not None and len(steps) > 1:
-        kept = [_by_step(replays.graph, pair, steps) for pair in kept]
+        kept = [_by_step(replays.savings, pair, steps) for pair in kept]
     found = tuple(sorted((c for c, _ in kept), key=lambda c: -c.best_ns))
     return Candidates(found, joint, _unexplained(ledger, found, wall))
 
@@ -106,8 +111,8 @@ def find(
 class _Replays:
     """What sets of repairs save in the ledger's time; each set is replayed once."""
 
-    def __init__(self, graph: Graph, span: tuple[int, int]) -> None:
-        self.graph, self.span = graph, span
+    def __init__(self, savings: Savings, span: tuple[int, int]) -> None:
+        self.savings, self.span = savings, span
         self._saved: dict[frozenset[str], int] = {}
 
     def saved(self, pairs: Sequence[Sized]) -> int:
@@ -115,7 +120,7 @@ class _Replays:
         which = frozenset(candidate.pattern.id for candidate, _ in pairs)
         if which not in self._saved:
             whole = joined([repair for _, repair in pairs])
-            self._saved[which] = self.graph.saved(whole, self.span)
+            self._saved[which] = self.savings.saved(whole, self.span)
         return self._saved[which]
 
     def waterfall(self, pairs: Sequence[Sized]) -> list[int]:
@@ -124,16 +129,29 @@ class _Replays:
         return [after - before for before, after in pairwise(reached)]
 
 
-def _alone(replays: _Replays, signals: Signals, pattern: Pattern, wall: int) -> Sized | None:
-    """A pattern and its repair, sized alone; None where it does not occur."""
-    occurrences = pattern.occurrences(signals).within(*replays.span)
+def _occurring(signals: Signals, pattern: Pattern, span: tuple[int, int]) -> Sized | None:
+    """A pattern and its repair, not sized yet; None where it does not occur."""
+    occurrences = pattern.occurrences(signals).within(*span)
     if not len(occurrences):
         return None
-    repair = pattern.repair(signals, occurrences.rows)
-    candidate = Candidate(pattern, occurrences, 0, 0, 0, 0.0)
-    saved = min(replays.saved([(candidate, repair)]), wall)
-    sized = replace(candidate, alone_ns=saved, best_ns=saved, first_ns=saved, share=saved / wall)
-    return sized, repair
+    return Candidate(pattern, occurrences, 0, 0, 0, 0.0), pattern.repair(signals, occurrences.rows)
+
+
+def _condensed(
+    program: Columns, pairs: Sequence[Sized], start: int, edges: Int64
+) -> tuple[Savings, list[Sized]]:
+    """What replays these repairs, and these as repairs of what it replays."""
+    process_memory.trim()
+    small = Condensed(program, [repair for _, repair in pairs], start, edges)
+    repairs = zip(pairs, small.repairs, strict=True)
+    return Savings(small.columns), [(candidate, repair) for (candidate, _), repair in repairs]
+
+
+def _alone(replays: _Replays, pair: Sized, wall: int) -> Sized:
+    """A candidate and its repair, sized alone."""
+    saved = min(replays.saved([pair]), wall)
+    candidate = replace(pair[0], alone_ns=saved, best_ns=saved, first_ns=saved, share=saved / wall)
+    return candidate, pair[1]
 
 
 def _worth_trying(candidate: Candidate, wall: int) -> bool:
@@ -231,9 +249,9 @@ def _with_rest(replays: _Replays, sized: Sequence[Sized]) -> list[Sized]:
     return found
 
 
-def _by_step(graph: Graph, pair: Sized, steps: Int64) -> Sized:
+def _by_step(savings: Savings, pair: Sized, steps: Int64) -> Sized:
     candidate, repair = pair
-    gains = np.maximum(graph.saved_between(repair, steps), 0)
+    gains = np.maximum(savings.between(repair, steps), 0)
     return replace(candidate, by_step_ns=tuple(gains.tolist())), repair
 
 

@@ -33,7 +33,8 @@ def distinct(rows: npt.ArrayLike) -> Int64:
 
 def union(*sets: npt.ArrayLike) -> Int64:
     """What is in any of these, which may be in any order."""
-    return distinct(np.concatenate([np.asarray(one, np.int64) for one in sets]))
+    none = np.empty(0, np.int64)
+    return distinct(np.concatenate([none, *(np.asarray(one, np.int64) for one in sets)]))
 
 
 def difference(rows: Int64, other: npt.ArrayLike) -> Int64:

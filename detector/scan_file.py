@@ -75,7 +75,7 @@ def scan(
     from detector.kineto import read
     from detector.pipeline import report_on
 
-    analysis = analyze(read(file, limits=stages.limits, progress=progress))
+    analysis = analyze(read(file, limits=stages.limits, progress=progress).without_ids())
     report = report_on(analysis, **stages.parts, config=stages.config)
     # not the name of the copy that a pipe was read from
     report = replace(report, source=replace(report.source, path=label))

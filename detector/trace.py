@@ -8,7 +8,7 @@ parent precedes its children. "Absent" is -1 in every integer column.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
 from typing import Literal
@@ -174,6 +174,11 @@ class Trace:
         named = [r for r in rows if isinstance(r, dict) and r.get("name")]
         here = [r for r in named if r.get("id") in used] or named
         return tuple(dict.fromkeys(str(r["name"]) for r in here))
+
+    def without_ids(self) -> Trace:
+        """The same, less the numbers by which its events were linked: no stage asks for them."""
+        none = np.broadcast_to(np.int64(-1), len(self))
+        return replace(self, correlation=none, external_id=none)
 
     def around(self, rows: Int64) -> Int64:
         """The innermost event around each that is no Python frame; -1 where there is none."""

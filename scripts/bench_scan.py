@@ -115,6 +115,7 @@ def wrap(meter: Meter) -> None:
         (ledger, "build", "ledger"),
         (candidates, "find", "candidates"),
         (candidates, "Graph", "graph"),
+        (candidates, "Condensed", "graph, condensed"),
         (candidates, "_alone", "candidates, each alone"),
         (pipeline.features, "extract", "features"),
         (pipeline.candidate, "matrix", "confidence"),

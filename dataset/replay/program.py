@@ -21,7 +21,7 @@ from dataset.replay.edits import (
     Wait,
 )
 from detector.replay import Graph, Stuck
-from detector.replay.savings import SERVED, THREAD
+from detector.replay.columns import SERVED, THREAD
 from detector.replay.solve import Deps, Sequences, arrange, times
 from detector.trace import Int64
 

@@ -17,16 +17,19 @@ from functools import cached_property
 
 import numpy as np
 
+from detector.index_sets import distinct
 from detector.replay import streams, threads, waits
+from detector.replay.columns import LAUNCH, SERVED, STREAM, THREAD, WAIT, Columns
 from detector.replay.repair import Repair
-from detector.replay.savings import LAUNCH, SERVED, STREAM, THREAD, WAIT, Savings, Times
+from detector.replay.savings import Savings, Times
 from detector.replay.solve import Deps, Sequences, Stuck, UInt8, arrange, sequences
-from detector.trace import HOST_CATS, Bool, Int32, Int64, Trace
+from detector.trace import HOST_CATS, Bool, Cat, Int32, Int64, Trace
 
 _LATENCY_NS, _GAP_NS, _DELAY_NS = 5_000, 1_000, 3_000  # where the trace shows none
 _IDLE_NS = 20_000  # a stream that was idle for so long started its next work upon the launch
 _LOW = 0.25  # of the observed; the longer ones had causes that the trace does not show
 _HIDDEN_NS = 200_000  # an event of another stream, a queue of before the recording
+_BUILT_IN = "<built-in "  # the frame that the interpreter opens to call what is not Python
 _MOST_STREAMS = 64  # among which causes are sought: real programs use a dozen
 
 
@@ -59,7 +62,7 @@ class Graph:
     # -- replays -------------------------------------------------------------------------------
     def solve(self, repair: Repair | None = None) -> Times:
         """All times after a repair. Raises Stuck where it is of no row of its kind."""
-        return self._savings.times(repair or Repair())
+        return self._savings.times(repair or Repair(), self.trace.start, self.trace.end)
 
     def saved(self, repair: Repair, span: tuple[int, int] | None = None) -> int:
         """ns that the makespan loses; with ``span`` [start, end), by how much earlier the program
@@ -76,7 +79,43 @@ class Graph:
 
     @cached_property
     def _savings(self) -> Savings:
-        return Savings(self)
+        return Savings(self.columns)
+
+    @cached_property
+    def columns(self) -> Columns:
+        """What replays of repairs need of it."""
+        t = self.trace
+        return Columns(
+            t.start,
+            t.parent,
+            t.launch,
+            (t.parent >= 0) & (t.cat == Cat.CPU_OP)[t.parent],
+            self.is_host,
+            self.is_work,
+            self.program,
+            self._calls,
+            self.gap,
+            self.dur,
+            self.origin,
+            self.deps,
+            self.sequences,
+            self.order,
+            np.zeros(len(self.gap), np.bool_),
+        )
+
+    @property
+    def _calls(self) -> Int64:
+        """For each row the frame of the built-in that calls it and nothing else; else the row."""
+        t = self.trace
+        frames = t.rows(Cat.PYTHON_FUNCTION)
+        used = distinct(t.name[frames]).tolist()
+        built_in = np.zeros(len(t.names), np.bool_)
+        built_in[[i for i in used if t.names[i].startswith(_BUILT_IN)]] = True
+        alone = np.bincount(t.parent[t.parent >= 0], minlength=len(t)) == 1
+        calls = np.zeros(len(t), np.bool_)
+        calls[frames] = built_in[t.name[frames]] & alone[frames]
+        rows = np.arange(len(t))
+        return np.where((t.parent >= 0) & calls[t.parent], t.parent, rows)
 
     # -- tracks --------------------------------------------------------------------------------
     @cached_property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,6 +14,8 @@ from detector.replay.solve import Stuck
 from detector.trace import Int64
 
 _NO_CAP: Final = np.iinfo(np.int64).max
+_GONE: Final = ("remove", "unwait", "drop")
+_CAPPED: Final = ("own", "idle", "work", "tail")
 Capped = tuple[Int64, Int64]  # rows, ns: given, one figure may stand for all
 
 
@@ -39,6 +41,7 @@ class Repair:
     begin (since the begin or end of an event before it) at most so long.
     ``drop``: device work that goes alone; its launch stays.
     ``work``: device work, its duration at most so long.
+    ``tail``: like ``idle``, of the time right before they end.
     """
 
     remove: Int64 = field(default_factory=_none)
@@ -47,19 +50,26 @@ class Repair:
     idle: Capped = field(default_factory=_uncapped)
     drop: Int64 = field(default_factory=_none)
     work: Capped = field(default_factory=_uncapped)
+    tail: Capped = field(default_factory=_uncapped)
 
     def __post_init__(self) -> None:
-        for name in ("remove", "unwait", "drop"):
+        for name in _GONE:
             object.__setattr__(self, name, distinct(_whole(getattr(self, name))))
-        for name in ("own", "idle", "work"):
+        for name in _CAPPED:
             object.__setattr__(self, name, _smallest(*getattr(self, name)))
 
     def __or__(self, other: Repair) -> Repair:
         return joined([self, other])
 
     def __bool__(self) -> bool:
-        gone = self.remove, self.unwait, self.drop
-        return any(map(len, gone)) or any(len(c[0]) for c in (self.own, self.idle, self.work))
+        return any(map(len, self.rows))
+
+    @property
+    def rows(self) -> list[Int64]:
+        """All rows that it names, by what is done to them."""
+        return [getattr(self, name) for name in _GONE] + [
+            getattr(self, name)[0] for name in _CAPPED
+        ]
 
     def since(self, start: Int64, time: int) -> Repair:
         """What of it lies in rows that begin at ``time`` or later; ``start``: of all rows, ns,
@@ -69,29 +79,27 @@ class Repair:
         def late(rows: Int64) -> slice:
             return slice(int(np.searchsorted(rows, first)), None)
 
-        def late_capped(capped: Capped) -> Capped:
-            rows, most = capped
-            return rows[late(rows)], most[late(rows)]
+        gone = {name: rows[late(rows)] for name in _GONE for rows in (getattr(self, name),)}
+        capped = {
+            name: (rows[late(rows)], most[late(rows)])
+            for name in _CAPPED
+            for rows, most in (getattr(self, name),)
+        }
+        return _trusted(**gone, **capped)
 
-        return _trusted(
-            remove=self.remove[late(self.remove)],
-            own=late_capped(self.own),
-            unwait=self.unwait[late(self.unwait)],
-            idle=late_capped(self.idle),
-            drop=self.drop[late(self.drop)],
-            work=late_capped(self.work),
-        )
+    def of_rows(self, number: Callable[[Int64], Int64]) -> Repair:
+        """The same of a trace in which rows have other numbers, in the same order."""
+        gone = {name: number(getattr(self, name)) for name in _GONE}
+        capped = {
+            name: (number(rows), most) for name in _CAPPED for rows, most in (getattr(self, name),)
+        }
+        return _trusted(**gone, **capped)
 
 
 def joined(repairs: Sequence[Repair]) -> Repair:
     """All of these as one."""
-    gone = {
-        name: _in_any([getattr(one, name) for one in repairs])
-        for name in ("remove", "unwait", "drop")
-    }
-    capped = {
-        name: _least_of([getattr(one, name) for one in repairs]) for name in ("own", "idle", "work")
-    }
+    gone = {name: _in_any([getattr(one, name) for one in repairs]) for name in _GONE}
+    capped = {name: _least_of([getattr(one, name) for one in repairs]) for name in _CAPPED}
     return _trusted(**gone, **capped)
 
 

@@ -9,27 +9,19 @@ comes later, and more removals never save less (a property test).
 
 from __future__ import annotations
 
-import weakref
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from detector.index_sets import distinct, union
+from detector.replay.columns import LAUNCH, SERVED, STREAM, WAIT, Columns
 from detector.replay.repair import Repair
 from detector.replay.solve import Stuck, UInt8, cap, take_out, times
 from detector.replay.waits import OWN_NS
-from detector.trace import Bool, Cat, Int32, Int64
+from detector.trace import Bool, Int32, Int64
 
-if TYPE_CHECKING:
-    from detector.replay.graph import Graph
-
-# Kinds of dependencies, one bit each: a launch, a wait for device work, an event of another stream,
-# a thread that follows or joins another, one that joins a thread that launches nothing.
-LAUNCH, WAIT, STREAM, THREAD, SERVED = (1 << i for i in range(5))
 _CALL_NS = 20_000  # the interpreter's way from one call to the next, at most
-_BUILT_IN = "<built-in "  # the frame that the interpreter opens to call what is not Python
 
 
 @dataclass(frozen=True)
@@ -57,48 +49,53 @@ class Changed:
 
 
 class Savings:
-    """Replays of one graph after repairs. What they share is computed once, on demand."""
+    """Replays of one program after repairs. What they share is computed once, on demand."""
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph = weakref.ref(graph)  # which has this: no circles
-        t = graph.trace
-        self.floor = int(t.start[graph.timed].min()) if graph.timed.any() else 0
-        self.nodes = graph.sequences.nodes
-        self.prev = graph.sequences.before(len(graph.gap))
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        timed = columns.start[columns.is_host | columns.is_work]
+        self.floor = int(timed.min()) if len(timed) else 0
+        self.nodes = columns.sequences.nodes
+        self.prev = columns.sequences.before(len(columns.gap))
         self._known_last: dict[int | None, Int32] = {}
         self._known_ends: dict[int | None, int] = {}
-        self._buffers = np.empty_like(graph.gap), np.empty_like(graph.dur)
-        self._times = np.full_like(graph.gap, -1)
 
-    @property
-    def graph(self) -> Graph:
-        """The graph, which outlives this."""
-        graph = self._graph()
-        assert graph is not None
-        return graph
+    @cached_property
+    def _buffers(self) -> tuple[Int64, Int64]:
+        """For changed columns: new ones for each replay would cost as much as its times."""
+        return np.empty_like(self.columns.gap), np.empty_like(self.columns.dur)
+
+    @cached_property
+    def _times(self) -> Int64:
+        return np.full_like(self.columns.gap, -1)
+
+    @cached_property
+    def _parts(self) -> tuple[Int32, Int32]:
+        return self.columns.parts()
 
     # -- replays -------------------------------------------------------------------------------
-    def times(self, repair: Repair) -> Times:
-        """All times after a repair."""
-        graph, t = self.graph, self.graph.trace
+    def times(self, repair: Repair, start: Int64, end: Int64) -> Times:
+        """All times after a repair; ``start``, ``end``: as recorded, ns."""
+        columns = self.columns
         changed = self._changed(repair)
         at = self._at(changed)
-        start, end = t.start.copy(), t.end.copy()
-        host, work = np.flatnonzero(graph.is_host), np.flatnonzero(graph.is_work)
+        start, end = start.copy(), end.copy()
+        host, work = np.flatnonzero(columns.is_host), np.flatnonzero(columns.is_work)
         start[host], end[host] = at[2 * host], at[2 * host + 1]
         start[work], end[work] = at[2 * work] - changed.dur[2 * work], at[2 * work]
-        return Times(start, end, ~changed.gone[::2], graph.timed)
+        timed = columns.is_host | columns.is_work
+        return Times(start, end, ~changed.gone[::2], timed)
 
     def _at(self, changed: Changed) -> Int64:
-        graph = self.graph
+        columns = self.columns
         return times(
-            graph.order,
+            columns.order,
             self.prev,
             changed.gap,
             changed.dur,
-            graph.deps,
+            columns.deps,
             changed.mute,
-            graph.origin,
+            columns.origin,
             self.floor,
             out=self._times,
         )
@@ -109,7 +106,7 @@ class Savings:
         """See `Graph.saved`."""
         until = None if span is None else span[1]
         if span is not None:
-            repair = repair.since(self.graph.trace.start, span[0])
+            repair = repair.since(self.columns.start, span[0])
         if not repair:
             return 0
         after = self._last(self._at(self._changed(repair)), until)
@@ -124,7 +121,7 @@ class Savings:
     def _ends(self, until: int | None) -> int:
         """When the last of the program's events recorded up to ``until`` comes, as recorded."""
         if until not in self._known_ends:
-            recorded = self.graph.recorded(self._lasts(until))
+            recorded = self.columns.recorded(self._lasts(until))
             self._known_ends[until] = int(recorded.max(initial=self.floor))
         return self._known_ends[until]
 
@@ -140,12 +137,12 @@ class Savings:
     def _may_be_last(self, until: int | None) -> Int32:
         """The program's nodes recorded up to ``until`` that can come last: all device work, as
         works overlap; on a thread the nodes after which no other of them comes."""
-        graph, nodes = self.graph, self.nodes
-        mine = graph.program[nodes // 2]
+        columns, nodes = self.columns, self.nodes
+        mine = columns.program[nodes // 2]
         if until is not None:
-            mine &= graph.recorded(nodes) <= until
+            mine &= columns.recorded(nodes) <= until
         followed = np.append(mine[1:] & (self.prev[nodes[1:]] == nodes[:-1]), False)
-        return nodes[mine & ~(followed & graph.is_host[nodes // 2])]
+        return nodes[mine & ~(followed & columns.is_host[nodes // 2])]
 
     def _reached(self, done: Int64, edges: Int64) -> Int64:
         """When the last node that was recorded up to each edge comes; ``done``: when all up to each
@@ -156,8 +153,8 @@ class Savings:
 
     @cached_property
     def _by_time(self) -> tuple[Int32, Int64]:
-        nodes = self.nodes[self.graph.program[self.nodes // 2]]
-        recorded = self.graph.recorded(nodes)
+        nodes = self.nodes[self.columns.program[self.nodes // 2]]
+        recorded = self.columns.recorded(nodes)
         order = np.argsort(recorded, kind="stable")
         return nodes[order], recorded[order]
 
@@ -165,15 +162,17 @@ class Savings:
     def _changed(self, repair: Repair) -> Changed:
         """The columns after a repair. Raises Stuck where it is of no row of its kind."""
         self._check(repair)
-        graph = self.graph
-        gap, dur = self._buffers  # new ones for each replay would cost as much as its times
-        np.copyto(gap, graph.gap)
-        np.copyto(dur, graph.dur)
+        columns = self.columns
+        gap, dur = self._buffers
+        np.copyto(gap, columns.gap)
+        np.copyto(dur, columns.dur)
         mute = np.zeros(len(gap), np.uint8)
         self._unwait(repair, gap, mute)
         self._own(repair, gap, mute)
         rows, most = repair.idle
         gap[2 * rows] = np.minimum(gap[2 * rows], most)
+        rows, most = repair.tail
+        gap[2 * rows + 1] = np.minimum(gap[2 * rows + 1], most)
         rows, most = repair.work
         dur[2 * rows] = np.minimum(dur[2 * rows], most)
         gone = self._gone(repair, gap, mute)
@@ -181,13 +180,13 @@ class Savings:
         return Changed(gap, dur, mute, gone)
 
     def _check(self, repair: Repair) -> None:
-        graph = self.graph
-        host = repair.remove, repair.own[0], repair.unwait, repair.idle[0]
+        columns = self.columns
+        host = repair.remove, repair.own[0], repair.unwait, repair.idle[0], repair.tail[0]
         work = repair.drop, repair.work[0]
         for rows in filter(len, host):
-            _check(rows, graph.is_host, "host program")
+            _check(rows, columns.is_host, "host program")
         for rows in filter(len, work):
-            _check(rows, graph.is_work, "device work")
+            _check(rows, columns.is_work, "device work")
 
     def _unwait(self, repair: Repair, gap: Int64, mute: UInt8) -> None:
         ends = 2 * repair.unwait + 1
@@ -201,39 +200,21 @@ class Savings:
             return
         ptr, nodes = self._parts
         cap(rows, most, ptr, nodes, gap)
-        node, owner = self._served
+        node, owner = self.columns.served
         if not len(node):
             return
-        capped = np.zeros(len(self.graph.trace), np.bool_)
+        capped = np.zeros(len(self.columns.start), np.bool_)
         capped[rows] = True
         mute[node[capped[owner]]] |= SERVED
 
-    @cached_property
-    def _parts(self) -> tuple[Int32, Int32]:
-        """Nodes whose gap is a row's own time, by row: its end, and the begins right inside it."""
-        t = self.graph.trace
-        host = np.flatnonzero(self.graph.is_host).astype(np.int32)
-        inner = host[t.parent[host] >= 0]
-        owner = np.concatenate([t.parent[inner], host])
-        nodes = np.concatenate([2 * inner, 2 * host + 1])
-        ptr = np.append(0, np.cumsum(np.bincount(owner, minlength=len(t))))
-        return ptr.astype(np.int32), nodes[np.argsort(owner, kind="stable")]
-
-    @cached_property
-    def _served(self) -> tuple[Int64, Int64]:
-        """Nodes that wait for a thread that fetches, and the rows whose own time that is."""
-        deps, parent = self.graph.deps, self.graph.trace.parent
-        node = distinct(deps.node[(deps.kind & SERVED) > 0])
-        owner = np.where(node % 2, node // 2, parent[node // 2])
-        return node[owner >= 0], owner[owner >= 0]
-
     def _gone(self, repair: Repair, gap: Int64, mute: UInt8) -> Bool:
         """Takes host rows out with all inside. What went."""
-        gone = np.zeros(len(gap), np.bool_)
+        gone = self.columns.left_out.copy()
         if not len(repair.remove):
             return gone
-        rows = distinct(self._calls[repair.remove])
-        first, last = self._place[2 * rows], self._place[2 * rows + 1]
+        rows = distinct(self.columns.calls[repair.remove])
+        place = self.columns.place
+        first, last = place[2 * rows], place[2 * rows + 1]
         order = np.argsort(first, kind="stable")
         first, reach = first[order], np.maximum.accumulate(last[order])
         outer = np.append(True, first[1:] > reach[:-1])
@@ -244,35 +225,14 @@ class Savings:
         gap[lead] = left
         return gone
 
-    @cached_property
-    def _calls(self) -> Int64:
-        """For each row the frame of the built-in that calls it and nothing else; else the row."""
-        t = self.graph.trace
-        frames = t.rows(Cat.PYTHON_FUNCTION)
-        used = np.unique(t.name[frames]).tolist()
-        built_in = [i for i in used if t.names[i].startswith(_BUILT_IN)]
-        alone = np.bincount(t.parent[t.parent >= 0], minlength=len(t)) == 1
-        calls = np.zeros(len(t), np.bool_)
-        calls[frames] = np.isin(t.name[frames], built_in) & alone[frames]
-        rows = np.arange(len(t))
-        return np.where((t.parent >= 0) & calls[t.parent], t.parent, rows)
-
     def _left(self, lead: Int64, last: Int64, gap: Int64) -> Int64:
         """What is left of the time before events that go, from node ``lead`` to place ``last``:
         outside an op the interpreter's way to the next call is shorter by one call."""
-        t = self.graph.trace
         after = self.nodes[np.minimum(last + 1, len(self.nodes) - 1)]
         follows = self.prev[after] == self.nodes[last]
-        around = t.parent[lead // 2]
-        between = (around < 0) | (t.cat[around] != Cat.CPU_OP)
+        between = ~self.columns.in_op[lead // 2]
         shorter = np.minimum(np.minimum(gap[lead], gap[after]), _CALL_NS)
         return np.where(follows & between, gap[lead] - shorter, gap[lead])
-
-    @cached_property
-    def _place(self) -> Int32:
-        place = np.zeros(len(self.graph.gap), np.int32)
-        place[self.nodes] = np.arange(len(self.nodes), dtype=np.int32)
-        return place
 
     def _drop(self, repair: Repair, gap: Int64, dur: Int64, mute: UInt8, gone: Bool) -> None:
         """Takes device work out. What overlapped it overlaps nothing else that stands there now."""
@@ -280,14 +240,14 @@ class Savings:
         rows = union(work[gone[begun]], repair.drop)
         mine = 2 * rows
         gone[mine] = True
-        shorter = self.graph.dur[mine]
+        shorter = self.columns.dur[mine]
         room = gap[mine] + shorter
         gap[mine] = np.minimum(0, room)
         overlaps = self._overlaps[~gone[self._overlaps]]
         if len(overlaps):
             took = np.zeros(len(gap), np.int64)  # by how much a node may come earlier than it did
             shrunk = 2 * repair.work[0]
-            took[shrunk] = self.graph.dur[shrunk] - dur[shrunk]
+            took[shrunk] = self.columns.dur[shrunk] - dur[shrunk]
             took[mine] = np.maximum(0, room)
             self._part(overlaps, gap, took, gone)
         dur[mine] = 0
@@ -306,14 +266,14 @@ class Savings:
     @cached_property
     def _launched(self) -> tuple[Int64, Int64]:
         """Device work whose launch is known, and the node where that begins."""
-        work = np.flatnonzero(self.graph.is_work & (self.graph.trace.launch >= 0))
-        return work, 2 * self.graph.trace.launch[work].astype(np.int64)
+        work = np.flatnonzero(self.columns.is_work & (self.columns.launch >= 0))
+        return work, 2 * self.columns.launch[work].astype(np.int64)
 
     @cached_property
     def _overlaps(self) -> Int64:
         """Device work that began before the one ahead of it had ended."""
-        work = 2 * np.flatnonzero(self.graph.is_work)
-        return np.asarray(work[self.graph.gap[work] < 0])
+        work = 2 * np.flatnonzero(self.columns.is_work)
+        return np.asarray(work[self.columns.gap[work] < 0])
 
 
 def _check(rows: Int64, kind: Bool, wanted: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataset.replay import Alter, Edit, EditableGraph, EditedTimes, Insert, Issue, Remove, Task
-from detector.replay import Graph, Repair, Stuck, Times, solve
+from detector.replay import Condensed, Graph, Repair, Savings, Stuck, Times, joined, solve
 from detector.trace import Cat, Int64, Trace
 from tests.random_traces import SEEDS, random_trace
 from tests.traces import Event, call, kernel, launch, memcpy, op, sync, trace_of
@@ -366,6 +367,38 @@ def test_what_is_saved_between_edges_adds_up(seed: int, data: st.DataObject) -> 
     joint = several[0] | several[1] | several[2]
     edges = np.linspace(graph.trace.start.min(), graph.trace.end.max(), 5).astype(np.int64)
     assert graph.saved_between(joint, edges).sum() == graph.saved(joint)
+
+
+@given(SEEDS, st.booleans(), st.data())
+def test_a_condensed_program_saves_the_same(seed: int, whole: bool, data: st.DataObject) -> None:
+    """Any of several repairs together, since some time and between any times."""
+    graph = Graph(random_trace(seed))
+    trace, several = graph.trace, [data.draw(repairs(graph)) for _ in range(3)]
+    start = 0 if whole else int(np.median(trace.start))
+    edges = np.linspace(trace.start.min(), trace.end.max(), 4).astype(np.int64)
+    small = Condensed(graph.columns, several, start, edges)
+    savings, span = Savings(small.columns), (start, int(edges[2]))
+    for count in (1, 2, 3):
+        for some in itertools.combinations(range(3), count):
+            repair, its = (joined([r[i] for i in some]) for r in (several, small.repairs))
+            assert savings.saved(its, span) == graph.saved(repair, span)
+            found = savings.between(its, edges)
+            np.testing.assert_array_equal(found, graph.saved_between(repair, edges))
+
+
+def test_what_nothing_asks_for_is_condensed() -> None:
+    """Three launches with 50 ops between any two, one of which is repaired."""
+    events = [op("aten::add", 10 + 20 * i, 10) for i in range(150)]
+    for i in range(3):
+        events += launch(9_000 + 1_000 * i, 10, i + 1), kernel("k", 9_100 + 1_000 * i, 5, i + 1)
+    graph = Graph(trace_of(*events))
+    every, one = np.flatnonzero(graph.is_host), np.array([70])
+    pace, removal = Repair(own=(every, 1_000), idle=(every, 2_000)), Repair(remove=one)
+    small = Condensed(graph.columns, [pace, removal], 0, np.array([12_000_000]))
+    assert len(small.columns.order) < 30 < 300 < len(graph.order)
+    savings = Savings(small.columns)
+    for one, other in zip(small.repairs, (pace, removal), strict=True):
+        assert savings.saved(one, None) == graph.saved(other) > 0
 
 
 @pytest.mark.skipif(solve.LOOPS is None, reason="the compiled loops are not built here")
