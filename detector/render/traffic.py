@@ -48,7 +48,7 @@ def _gradients(g: Gradients) -> str:
     if g.model_elements >= 0:
         own = f"{g.model_elements:,} parameters ({size(g.model_bytes)})"
     text = (
-        f"each step reduces {g.reduced_elements:,.0f} elements ({size(g.reduced_bytes)}) on a rank,"
+        f"Each step reduces {g.reduced_elements:,.0f} elements ({size(g.reduced_bytes)}) on a rank,"
         f" {g.times:.2f} × the model's {own}"
     )
     if g.times >= 1.5:
