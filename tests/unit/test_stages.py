@@ -273,7 +273,7 @@ def test_kernels_whose_launch_lies_outside_the_window_count_as_device_time(
     assert report.source.kernels == 30
     assert report.source.coverage.kernels_with_launch == pytest.approx(0.7)
     assert any(
-        text.startswith("30.0% of the device events have no launch") for text in report.warnings
+        text.startswith("30 % of the GPU's events have no launch") for text in report.warnings
     )
     busy = report.summary.gpu_busy * report.summary.analyzed_us
     inside = report.summary.analyzed_us / 100 * 60
@@ -286,11 +286,11 @@ def test_a_third_of_a_real_traces_kernels_has_no_launch_and_counts(flagger: Ever
     assert report.source.kernels == 1_465
     # 436 kernels, and 73 of the 242 copies and memsets
     assert report.source.coverage.kernels_with_launch == pytest.approx(1 - 509 / 1_707)
-    assert "29.8% of the device events have no launch" in " ".join(report.warnings)
+    assert "30 % of the GPU's events have no launch" in " ".join(report.warnings)
     assert report.summary.gpu_busy == pytest.approx(0.919, abs=0.001)  # without them 0.646
     for form in FORMATS:
         if form.name in ("terminal", "markdown", "html"):
-            assert "70.2 % of the GPU" in form.one(report, View())
+            assert "have no launch" in form.one(report, View())
 
 
 # -- much ------------------------------------------------------------------------------------------
