@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import Final
 
 from dataset.labels import CostFrom, Label, LabelError, LabelRegion
@@ -95,18 +94,29 @@ def cost_faults(label: Label) -> Iterator[str]:
 # -- recorded pairs --------------------------------------------------------------------------------
 
 
-def healthy_steps(found: Iterable[Label]) -> dict[str, float]:
-    """By pair the step time, µs, of its plain healthy run; hard negatives are none."""
-    times: dict[str, list[float]] = {}
-    for label in found:
+@dataclass(frozen=True)
+class Twin:
+    """A healthy recording of a program, and the median of its steps."""
+
+    file: str
+    step_us: float
+
+
+def healthy_twins(found: Iterable[tuple[str, Label]]) -> dict[str, Twin]:
+    """By pair its plain healthy run (of several the one of median step time); hard negatives are
+    none."""
+    runs: dict[str, list[Twin]] = {}
+    for file, label in found:
         if label.quality == "good" and not label.parameters.get("extra"):
-            times.setdefault(label.pair, []).append(label.step_us)
-    return {pair: median(values) for pair, values in times.items()}
+            runs.setdefault(label.pair, []).append(Twin(file, label.step_us))
+    ranked = {pair: sorted(of, key=lambda twin: twin.step_us) for pair, of in runs.items()}
+    return {pair: of[len(of) // 2] for pair, of in ranked.items()}
 
 
 def against_twin(label: Label, twin_us: float | None) -> Label:
-    """A recorded label with what its fault costs: the median acting step less the twin's median
-    step, times the acting steps, at least 0. A good label stays as it is.
+    """A recorded label with what its fault costs: the median acting step less the twin's, as long
+    as this machine would have taken for it (``dataset.pace``), times the acting steps, at least 0.
+    A good label stays as it is.
 
     The label files hold no cost: it is a property of a pair, not of a recording. Raises LabelError
     where there is no healthy twin.

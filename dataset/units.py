@@ -19,8 +19,9 @@ import numpy as np
 from dataset import labels
 from dataset import natural as by_hand
 from dataset.bases import Found, digest
-from dataset.costs import against_twin, healthy_steps
+from dataset.costs import Twin, against_twin, healthy_twins
 from dataset.labels import Extent, Label, LabelError
+from dataset.pace import own_times, pace
 from detector.intervals import Intervals
 from detector.patterns import BY_ID
 
@@ -61,18 +62,24 @@ class Unit(Protocol):
 
 @dataclass(frozen=True)
 class Recorded:
-    """A trace of this project. ``twin_us``: the step time of its healthy twin."""
+    """A trace of this project. ``twin``: its healthy twin, if it has one."""
 
     name: str
     file: str
-    twin_us: float | None = None
+    twin: Twin | None = None
     group: str = "recorded"
     licence: str = OWN
 
     def make(self) -> tuple[bytes, Label]:
         """The file as it is, and its label with what the fault costs."""
         label = labels.read(labels.label_path(self.file))
-        return Path(self.file).read_bytes(), against_twin(label, self.twin_us)
+        return Path(self.file).read_bytes(), against_twin(label, self._twin_us(label))
+
+    def _twin_us(self, label: Label) -> float | None:
+        """The twin's step as the machine would have run it when this trace was recorded."""
+        if self.twin is None or label.quality == "good":
+            return None
+        return self.twin.step_us * pace(own_times(self.file), own_times(self.twin.file))
 
 
 @dataclass(frozen=True)
@@ -193,7 +200,7 @@ def recorded(folders: Sequence[str], every: int = 1) -> Iterator[Recorded]:
         if not root.is_dir():
             raise FileNotFoundError(f"{root}: no recorded traces")
         found = list(labels.labelled(root))
-        twins = healthy_steps(label for _, label in found)
+        twins = healthy_twins((str(trace), label) for trace, label in found)
         for trace, label in found[::every]:
             name = str(trace.relative_to(root))[: -len(labels.TRACE_SUFFIX)]
             yield Recorded(f"recorded/{name}", str(trace), twins.get(label.pair))

@@ -17,6 +17,8 @@ from typing import Final
 import numpy as np
 
 from detector import process_memory
+from detector.index_sets import intersection
+from detector.intervals import EMPTY, Intervals
 from detector.ledger import BY_ID as CAUSES
 from detector.ledger import Ledger
 from detector.patterns import PATTERNS, Occurrences, Pattern
@@ -36,7 +38,7 @@ class Candidate:
 
     ``best_ns`` lies within [``rest_ns``, ``alone_ns``], which are the least and the most of what it
     saves first and last; ``first_ns``: with no other repaired; ``by_step_ns``: what each step gains
-    alone.
+    alone; ``backward``: the time of the backward pass that the repair spares, too.
     """
 
     pattern: Pattern
@@ -47,6 +49,7 @@ class Candidate:
     share: float
     by_step_ns: tuple[int, ...] = ()
     first_ns: int = 0
+    backward: Intervals = EMPTY
 
     def likely_ns(self, most: int) -> tuple[int, int]:
         """What repairing it likely saves, from when all others are repaired to when none is, by
@@ -134,7 +137,9 @@ def _occurring(signals: Signals, pattern: Pattern, span: tuple[int, int]) -> Siz
     occurrences = pattern.occurrences(signals).within(*span)
     if not len(occurrences):
         return None
-    return Candidate(pattern, occurrences, 0, 0, 0, 0.0), pattern.repair(signals, occurrences.rows)
+    repair = pattern.repair(signals, occurrences.rows)
+    backward = _backward(signals, repair.remove)
+    return Candidate(pattern, occurrences, 0, 0, 0, 0.0, backward=backward), repair
 
 
 def _condensed(
@@ -153,6 +158,11 @@ def _alone(replays: _Replays, pair: Sized, wall: int) -> Sized:
     saved = min(replays.saved([pair]), wall)
     candidate = replace(pair[0], alone_ns=saved, best_ns=saved, first_ns=saved, share=saved / wall)
     return candidate, pair[1]
+
+
+def _backward(s: Signals, gone: Int64) -> Intervals:
+    """The time of what goes of the backward pass."""
+    return s.activity.spans(intersection(gone, s.activity.host("backward")))
 
 
 def _worth_trying(candidate: Candidate, wall: int) -> bool:

@@ -43,6 +43,12 @@ def difference(rows: Int64, other: npt.ArrayLike) -> Int64:
     return mine[~among(mine, other)]
 
 
+def intersection(rows: Int64, other: npt.ArrayLike) -> Int64:
+    """What of ``rows`` is in ``other``, too; both in any order."""
+    mine = distinct(rows)
+    return mine[among(mine, other)]
+
+
 def among(rows: npt.ArrayLike, other: npt.ArrayLike) -> Bool:
     """Whether each of these rows (-1 for none) is one of the others."""
     mine, theirs = np.asarray(rows), np.asarray(other)

@@ -202,6 +202,14 @@ FRAMEWORK_FRAME: Final = re.compile(r"(?:^|/)(transformers|vllm|sglang|diffusers
 MODULE_FRAME: Final = re.compile(r"(?s)^nn\.Module: (.+)$")
 # The main thread's wait for the backward engine.
 WAITS_FOR_BACKWARD: Final = re.compile(r"run_backward")
+# A backward node of a function written in Python, or of compiled code; torch numbers its own.
+CUSTOM_NODE: Final = re.compile(r"Backward$")
+# Calls in which a thread does nothing: it sleeps, or waits for another thread or process.
+RESTS: Final = re.compile(
+    r"^<built-in (function (sleep|select)|method (acquire of _(thread|multiprocessing)|poll of))"
+)
+# A thread's sleep until another one of its process wakes it: a condition, or the lock below it.
+SLEEPS: Final = re.compile(r"^threading\.py\(\d+\): wait$|^<built-in method acquire of _thread\.")
 # Ranges that torch itself annotates; any other annotation is the program's own.
 TORCH_ANNOTATION: Final = re.compile(
     r"^(Optimizer\.|DistributedDataParallel|FSDP|FullyShardedDataParallel|torch\.|nccl:|gloo:|mpi:"

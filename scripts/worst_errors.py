@@ -1,337 +1,306 @@
-"""The flagger's worst errors on traces that it never saw, as pictures and as a table of numbers.
+"""The worst errors in findings on programs never seen, as pictures and as a table.
 
-    python scripts/worst_errors.py FOLDER OUT [--misses 6] [--alarms 4] [--rounds 200]
+    python scripts/worst_errors.py FOLDER OUT [--most 10] [--parts train validation]
+                                    [--origins recorded injected natural]
 
-FOLDER is a built benchmark. For each test the flagger is trained on that scheme's training part,
-its thresholds are set on the validation part, and the test part is scored. Misses: labelled
-patterns of a trace none of whose windows reaches the threshold, by how far they stay below it times
-the share of the trace that they take. Alarms: told regions in healthy traces, by how far above it.
-At most one of each trace and of each pattern. OUT gets a picture each, `errors.json` and
-`errors.md`.
+FOLDER is a built benchmark. Every candidate is scored by a confidence that never saw its program
+(`experiment=confidence`); findings of at least 0.5 are compared with the labels of the development
+parts. An error costs what it misstates of the analyzed time, times how sure it was:
 
-Pictures of injected and natural traces are made from traces of others: do not publish them.
+* wrong: a finding that no label confirms, its confidence times its savings;
+* size: pattern and place are right, the savings are off by more than 2x; the confidence times the
+  difference to the true gain;
+* missed: a fault of 5 % and more that is no finding; its true gain times what is lacking in the
+  confidence of its candidate.
+
+The worst are kept, one of each program and pattern. OUT gets `errors.md` and for each recorded
+trace a picture: where the time goes, what was stated and what is true, where the label and the
+finding lie, and a step. Injected and hand-labelled traces come from others: of them the table has
+words only. Simulated traces teach, and are no test.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the checkout that is measured, installed or not
 
-from dataset.labels import Label, LabelRegion  # noqa: E402  the path first
-from dataset.pictures import strip  # noqa: E402
-from detector.analysis import Analysis, analyze  # noqa: E402
-from detector.features import COLUMNS  # noqa: E402
-from detector.features.savings import SAVED  # noqa: E402
-from detector.lab.comparison.benchmark import windows_of  # noqa: E402
-from detector.lab.comparison.contenders import Trees, scores_of  # noqa: E402
-from detector.lab.comparison.plots import save  # noqa: E402
-from detector.lab.comparison.scored import Scored  # noqa: E402
-from detector.lab.comparison.thresholds import flags  # noqa: E402
-from detector.lab.scoring import Truth, read_truths  # noqa: E402
-from detector.lab.scoring.truth import intervals  # noqa: E402
-from detector.lab.training import SIDES, Training, limits_of, matrix  # noqa: E402
-from detector.patterns import BY_ID, IDS  # noqa: E402
-from detector.taxonomy import NONE  # noqa: E402
-from detector.trace import NS_PER_US  # noqa: E402
-from detector.window import AnalyzedTime  # noqa: E402
+from detector.analysis import Analysis, analyze  # noqa: E402  the path first
+from detector.config import compose  # noqa: E402
+from detector.findings import USUAL  # noqa: E402
+from detector.lab import confidence as training  # noqa: E402
+from detector.lab.experiments.confidence import ConfidenceExperiment, findings  # noqa: E402
+from detector.lab.scoring import Prediction, Truth, read_truths  # noqa: E402
+from detector.lab.scoring.judged import JudgedTrace, judge  # noqa: E402
+from detector.lab.scoring.truth import Spans, intervals  # noqa: E402
+from detector.ledger import BY_ID as CAUSES  # noqa: E402
+from detector.patterns import BY_ID, Occurrences  # noqa: E402
+from detector.render.units import rounded  # noqa: E402
+from scripts.panels import FAULT, ROW, WIDTH, Step, bar, document, panel, text, typical_step  # noqa: E402
 from scripts.scanned import Case, cases  # noqa: E402
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-# What is looked at: the test's name, the split scheme, its part.
-TESTS = (
-    ("test part", "split", "test"),
-    ("unseen device", "unseen_device", "test"),
-    ("unseen workload", "unseen_workload", "test"),
-)
-LEARNT = ("train", "validation")
-OWN = ("recorded", "simulated")  # origins of which pictures may be published
-SPOKE = 3  # features named for each error
-COLOURS = {"cpu": "#1f77b4", "gpu": "#2f8f4e"}
-SIZE, DPI = (16.0, 7.0), 80
+DEVELOPMENT = ("train", "validation")
+OWN = "recorded"  # the origin of which pictures may be published
+ERRORS = ("wrong", "misplaced", "sized")
+COLOURS = {"busy": "#3f8f5f", "exposed": "#1f6fb2", "host": "#c8641b", "device": "#7a4dd8"}
+REST, TRUE = "#8c939e", "#3f8f5f"
+LEAST_PX = 30  # of a cause's bar
+NAMES = 140  # px for what a row of spans or a bar is
 
 
 @dataclass(frozen=True)
 class Error:
-    """A labelled pattern missed in a trace, or a healthy place told to hold one.
+    """One error. ``kind``: "wrong", "size" or "missed"; ``confidence``: of the finding, or of the
+    missed fault's candidate, None without one; ``stated`` savings (the candidate's, if missed) and
+    ``true`` gain as shares of the analyzed time; where each lies, us."""
 
-    ``start_us`` and ``end_us`` are those of its highest window, ``share`` of the trace's windowed
-    time. ``spoke``: the features that spoke most against the truth there, with their value and
-    their part in the raw score (log odds). ``saved``: the share of the analyzed time that repairing
-    the pattern saves by the core, 0 where it is no candidate.
-    """
-
-    test: str
-    kind: str  # "miss", "alarm"
+    kind: str
     trace: str
-    side: str
+    origin: str
+    program: str
     pattern: str
-    row: int  # of the test's windows: the one with the highest score
-    start_us: float
-    end_us: float
-    share: float
-    score: float
-    threshold: float
-    thresholds: tuple[float, float]
-    places: tuple[tuple[float, float], ...] = ()
-    spoke: tuple[tuple[str, float, float], ...] = ()
-    origin: str = ""
-    workload: str = ""
-    device: str = ""
-    extent: str = ""
-    saved: float = 0.0
+    confidence: float | None
+    stated: float
+    true: float
+    place_us: Spans
+    label_us: Spans
     picture: str = ""
 
     @property
-    def weight(self) -> float:
-        """How bad it is, among those of its kind."""
-        if self.kind == "miss":
-            return (1 - self.score / self.threshold) * self.share
-        return (self.score - self.threshold) / (1 - self.threshold)
+    def cost(self) -> float:
+        """How bad it is: a share of the analyzed time."""
+        sure = self.confidence or 0.0
+        if self.kind == "missed":
+            return (1 - sure) * self.true
+        return sure * abs(self.stated - self.true)
 
 
 # -- finding them ----------------------------------------------------------------------------------
 
 
-def misses(
-    test: str, scored: Scored, limits: dict[str, float], truths: Mapping[str, Truth]
+def errors(
+    truths: Mapping[str, Truth],
+    found: Mapping[str, Sequence[Prediction]],
+    candidates: Mapping[str, Sequence[Prediction]],
 ) -> Iterator[Error]:
-    """Labelled patterns without a window that reaches the threshold of their side."""
-    for name, rows in scored.frame.groupby("trace").indices.items():
-        start, end = _edges(scored, rows)
-        for problem in truths[str(name)].problems:
-            side = problem.side
-            covered = intervals(problem.spans_us).covered(start, end)
-            mine = rows[(covered >= 0.1 * (end - start)) & scored.truth(side)[rows]]
-            if not len(mine) or scored.side(side)[mine].max() >= limits[side]:
-                continue
-            share = float(covered.sum() / max(1, (end - start).sum()))
-            places = problem.spans_us
-            yield _error(test, "miss", scored, side, problem.pattern, mine, limits, share, places)
+    """Of these traces. ``candidates``: with the findings all those that are too unsure for one."""
+    for one in judge(truths, found):
+        yield from _stated(one)
+        yield from _missed(one, candidates[one.truth.trace])
 
 
-def alarms(test: str, scored: Scored, limits: dict[str, float]) -> Iterator[Error]:
-    """Predicted regions in traces that somebody vouches for."""
-    healthy = scored.frame["healthy"].to_numpy(bool)
-    whole = (
-        scored.frame.groupby("trace")["end_us"].max()
-        - scored.frame.groupby("trace")["start_us"].min()
-    )
-    for side in SIDES:
-        for run in scored.predicted(side):
-            if healthy[run.first]:
-                rows = np.arange(run.first, run.last + 1)
-                share = (run.end - run.start) / whole[scored.trace_of(run)]
-                named = largest(scored, side, rows)
-                place = [(run.start, run.end)]
-                yield _error(test, "alarm", scored, side, named, rows, limits, share, place)
+def _stated(one: JudgedTrace) -> Iterator[Error]:
+    for finding in one.findings:
+        if finding.kind not in ERRORS:
+            continue
+        said, problem = finding.prediction, one.truth.by_pattern.get(finding.prediction.pattern)
+        true = problem.cost / one.truth.analyzed_us if problem else 0.0
+        label = problem.spans_us if problem else ()
+        size = finding.kind == "sized"
+        yield _error(
+            "size" if size else "wrong",
+            one.truth,
+            said,
+            finding.share,
+            true if size else 0.0,
+            label,
+        )
 
 
-def largest(scored: Scored, side: str, rows: Any) -> str:
-    """The pattern of a side whose repair saves most of some windows, "none" where none saves."""
-    mine = [column for column, pattern in SAVED.items() if BY_ID[pattern].side == side]
-    saved = np.nan_to_num(scored.frame.iloc[rows][mine].to_numpy(np.float64)).mean(axis=0)
-    return SAVED[mine[int(saved.argmax())]] if saved.max(initial=0.0) > 0 else NONE
+def _missed(one: JudgedTrace, candidates: Sequence[Prediction]) -> Iterator[Error]:
+    leads = {c.pattern: c for c in candidates}
+    for matched in one.problems:
+        if matched.costly and matched.finding is None:
+            problem = matched.problem
+            lead = leads.get(problem.pattern)
+            share = lead.savings_us / one.truth.analyzed_us if lead else 0.0
+            none = Prediction(one.truth.trace, problem.pattern, (), 0.0, 0.0)
+            made = _error("missed", one.truth, lead or none, share, matched.share, problem.spans_us)
+            yield made if lead else replace(made, confidence=None)
 
 
 def _error(
-    test: str,
-    kind: str,
-    scored: Scored,
-    side: str,
-    pattern: str,
-    rows: Any,
-    limits: dict[str, float],
-    share: float,
-    places: Sequence[tuple[float, float]],
+    kind: str, truth: Truth, said: Prediction, stated: float, true: float, label: Spans
 ) -> Error:
-    row = int(rows[np.argmax(scored.side(side)[rows])])
-    about = scored.frame.iloc[row]
     return Error(
-        test,
         kind,
-        str(about["trace"]),
-        side,
-        pattern,
-        row,
-        float(about["start_us"]),
-        float(about["end_us"]),
-        float(share),
-        float(scored.side(side)[row]),
-        limits[side],
-        (limits["cpu"], limits["gpu"]),
-        tuple(places),
-        (),
-        *(str(about[key]) for key in ("origin", "workload", "device", "extent")),
+        truth.trace,
+        truth.origin,
+        truth.program,
+        said.pattern,
+        said.confidence,
+        stated,
+        true,
+        said.spans_us,
+        label,
     )
 
 
-def _edges(scored: Scored, rows: Any) -> tuple[Any, Any]:
-    """Of windows, ns."""
-    times = (scored.frame[key].to_numpy()[rows] for key in ("start_us", "end_us"))
-    start, end = ((values * NS_PER_US).round().astype(np.int64) for values in times)
-    return start, end
-
-
 def worst(found: Iterable[Error], most: int) -> list[Error]:
-    """The worst of one kind, one for each trace and each pattern."""
-    kept: list[Error] = []
-    for error in sorted(found, key=lambda e: (-e.weight, e.trace)):
-        if len(kept) < most and not any(
-            error.trace == k.trace or error.pattern == k.pattern for k in kept
-        ):
-            kept.append(error)
-    return kept
+    """The costliest, one for each program and pattern."""
+    kept: dict[tuple[str, str], Error] = {}
+    for error in sorted(found, key=lambda e: (-e.cost, e.trace, e.pattern)):
+        kept.setdefault((error.program, error.pattern), error)
+    return list(kept.values())[:most]
 
 
-def spoken(error: Error, trees: Trees, scored: Scored) -> Error:
-    """The error with the features that spoke most against the truth."""
-    rows = matrix(scored.frame.iloc[[error.row]])
-    part = trees.contributions(rows, error.side)[0]
-    order = np.argsort(part if error.kind == "miss" else -part)[:SPOKE]
-    told = ((COLUMNS[i], float(rows[0, i]), float(part[i])) for i in order.tolist())
-    return replace(error, spoke=tuple(told))
+def errors_of(data: Path, parts: Sequence[str], origins: Sequence[str]) -> list[Error]:
+    """All errors in traces of these parts and origins, by a confidence that never saw the trace's
+    program."""
+    experiment = _experiment(data)
+    rows = training.read(data, experiment.same)
+    sure = training.strangers(rows, experiment.settings)
+    truths = {n: t for n, t in read_truths(data, parts).items() if t.origin in origins}
+    every = findings(rows, sure, truths, lead=0.0)
+    return list(errors(truths, findings(rows, sure, truths, USUAL.lead), every))
 
 
-def errors_of(
-    test: str, scheme: str, part: str, data: Any, settings: Training, most: tuple[int, int]
-) -> list[tuple[Error, Scored]]:
-    """The worst of a test, with the scores of its windows."""
-    windows, parts, truths = data
-    split = windows["trace"].map(parts[scheme])
-    learnt = windows[split.isin(LEARNT)]
-    trees, limits = Trees(learnt, settings), limits_of(learnt, settings)
-    frame = windows[split == part].reset_index(drop=True)
-    scores = scores_of(trees, frame)
-    scored = Scored(frame, scores, flags(scores, limits))
-    found = worst(misses(test, scored, limits, truths), most[0])
-    found += worst(alarms(test, scored, limits), most[1])
-    return [(spoken(error, trees, scored), scored) for error in found]
+def _experiment(data: Path) -> ConfidenceExperiment:
+    """As the confidence that ships is trained."""
+    made: ConfidenceExperiment = compose(
+        "evaluate", ["experiment=confidence", f"data={data}"]
+    ).build("experiment")
+    return made
 
 
 # -- showing them ----------------------------------------------------------------------------------
 
 
-def show(error: Error, scored: Scored, case: Case, out: Path, number: int) -> Error:
-    """Draw an error; returns it with its picture and what the core saves by it."""
-    from matplotlib.figure import Figure
-
-    analysis, label = analyze(case.read()), case.label
-    span = span_of(error, analysis.analyzed)
-    shown = label if error.kind == "miss" else _told(label, error)
-    figure = Figure(figsize=SIZE, dpi=DPI)
-    upper = figure.add_axes((0.125, 0.33, 0.855, 0.6))
-    strip(upper, analysis.activity, shown.regions, span)
-    lower = figure.add_axes((0.125, 0.06, 0.855, 0.2))
-    _scores(lower, scored, error, span)
-    figure.text(0.005, 0.97, headline(number, error), fontsize=10)
-    path = out / f"{number:02d}-{error.kind}-{error.pattern}.png"
-    save(figure, path)
-    return replace(error, picture=path.name, saved=saved(analysis, error.pattern))
+def draw(error: Error, analysis: Analysis, number: int) -> str:
+    """The picture of an error."""
+    lines, y = _title(error, number)
+    for part in (_bars, _places, _step):
+        more, y = part(error, analysis, y)
+        lines += more
+    return document(lines, y + 4)
 
 
-def saved(analysis: Analysis, pattern: str) -> float:
-    """The share of the analyzed time that repairing a candidate saves; 0 where it is none."""
-    return next((c.share for c in analysis.candidates.found if c.pattern.id == pattern), 0.0)
+def _title(error: Error, number: int) -> tuple[list[str], int]:
+    head = f"{number}. {headline(error)}"
+    return [text(2, 13, head, bold=True)], 22
 
 
-def _told(label: Label, error: Error) -> Label:
-    """What was told, in place of labels that a healthy trace has none of."""
-    side: Any = error.side
-    told = tuple(LabelRegion(*place, error.pattern, side) for place in error.places)
-    return replace(label, regions=(*label.regions, *told))
-
-
-def span_of(error: Error, analyzed: AnalyzedTime) -> tuple[float, float]:
-    """What a picture shows, µs: the step of the error and its neighbours, else all."""
-    steps = [(s.start / NS_PER_US, s.end / NS_PER_US) for s in analyzed.steps]
-    at = [i for i, (a, b) in enumerate(steps) if a < error.end_us and b > error.start_us]
-    if not at:
-        return analyzed.start / NS_PER_US, analyzed.end / NS_PER_US
-    return steps[max(at[0] - 1, 0)][0], steps[min(at[-1] + 1, len(steps) - 1)][1]
-
-
-def _scores(axes: Axes, scored: Scored, error: Error, span: tuple[float, float]) -> None:
-    """Window scores of both sides with their thresholds, on the strip's axis."""
-    mine = np.flatnonzero((scored.frame["trace"] == error.trace).to_numpy())
-    start, end = (scored.frame[k].to_numpy()[mine] for k in ("start_us", "end_us"))
-    length = span[1] - span[0]
-    x = np.stack([start, end], axis=1).ravel()
-    for side, limit in zip(SIDES, error.thresholds, strict=True):
-        y = np.repeat(scored.side(side)[mine], 2)
-        axes.plot((x - span[0]) / length, y, color=COLOURS[side], lw=1.3, label=f"{side} score")
-        axes.axhline(limit, color=COLOURS[side], lw=0.8, ls="--")
-    for a, b in error.places:
-        axes.axvspan((a - span[0]) / length, (b - span[0]) / length, color="#d62728", alpha=0.08)
-    axes.set_xlim(0, 1)
-    axes.set_ylim(-0.02, 1.02)
-    axes.set_xticks([])
-    axes.set_ylabel("window score", fontsize=8)
-    axes.legend(fontsize=7, loc="upper right", frameon=False)
-
-
-def headline(number: int, error: Error) -> str:
+def headline(error: Error) -> str:
     """What an error is, in one line."""
-    what = "missed" if error.kind == "miss" else "false alarm"
-    return (
-        f"{number}. {what}: {error.pattern} ({error.side}) in {error.workload}, {error.device}, "
-        f"{error.origin}; {error.test}; score {error.score:.2f}, threshold {error.threshold:.2f}"
-    )
+    if error.kind == "missed":
+        lead = "no candidate" if error.confidence is None else f"a lead at {error.confidence:.2f}"
+        return f"missed: {error.pattern}, true gain {rounded(error.true)}, {lead} ({error.program})"
+    said = f"{error.pattern}, states {rounded(error.stated)} at {error.confidence:.2f}"
+    if error.kind == "wrong":
+        return f"wrong: {said}, no label ({error.program})"
+    return f"size: {said}, true gain {rounded(error.true)} ({error.program})"
+
+
+def _bars(error: Error, analysis: Analysis, y: int) -> tuple[list[str], int]:
+    """The ledger, the stated savings and the true gain on one scale."""
+    room = WIDTH - NAMES
+    lines, x = [text(2, y + 11, "analyzed time")], float(NAMES)
+    whole = analysis.ledger.end - analysis.ledger.start
+    for cause, ns in analysis.ledger.total().items():
+        width = room * ns / whole
+        label = CAUSES[cause].label if width >= LEAST_PX else ""
+        colour = COLOURS.get(CAUSES[cause].group, REST)
+        lines += bar(x, y, max(width - 0.6, 0.2), colour, label, "#fff")
+        x += width
+    stated = "stated savings" if error.kind != "missed" else "candidate says"
+    for name, share, colour in ((stated, error.stated, FAULT), ("true gain", error.true, TRUE)):
+        y += ROW + 3
+        lines.append(text(2, y + 11, f"{name} {rounded(share)}"))
+        lines += bar(NAMES, y, room * min(share, 1.0), colour)
+    return lines, y + ROW + 8
+
+
+def _places(error: Error, analysis: Analysis, y: int) -> tuple[list[str], int]:
+    """Where the label and what was reported lie in the analyzed time, with the steps' edges."""
+    analyzed, room, lines = analysis.analyzed, WIDTH - NAMES, list[str]()
+    whole = analyzed.end - analyzed.start
+    rows = (("place reported", error.place_us, FAULT), ("place labelled", error.label_us, TRUE))
+    for name, spans, colour in rows:
+        lines.append(text(2, y + 11, name if spans else f"{name}: none"))
+        shown = intervals(spans).clip(analyzed.start, analyzed.end)
+        shown = shown.bridged(whole / room, np.empty(0, np.int64))
+        for start, end in zip(shown.start.tolist(), shown.end.tolist(), strict=True):
+            left = NAMES + room * (start - analyzed.start) / whole
+            lines += bar(left, y, max(room * (end - start) / whole, 0.7), colour)
+        y += ROW + 3
+    for step in analyzed.steps:
+        left = NAMES + room * (step.start - analyzed.start) / whole
+        lines.append(
+            f'<path d="M{left:.1f} {y - 2 * ROW - 6}V{y - 3}" stroke="#1c1e21" stroke-width=".5"/>'
+        )
+    return lines, y + 5
+
+
+def _step(error: Error, analysis: Analysis, y: int) -> tuple[list[str], int]:
+    """A step of the label's, or of the finding's, place with the pattern's occurrences."""
+    found = BY_ID[error.pattern].occurrences(analysis.signals)
+    step = _shown_step(error, analysis, found)
+    return panel("the main thread, occurrences red", analysis, step, found, step[1] - step[0], y)
+
+
+def _shown_step(error: Error, analysis: Analysis, found: Occurrences) -> Step:
+    """Of the steps that the label (else the finding) touches that of median length."""
+    place = intervals(error.label_us or error.place_us)
+    start = np.array([s.start for s in analysis.analyzed.steps], np.int64)
+    end = np.array([s.end for s in analysis.analyzed.steps], np.int64)
+    touched = np.flatnonzero(place.covered(start, end)) if len(place) else np.empty(0, np.int64)
+    if len(touched):
+        order = touched[np.argsort((end - start)[touched], kind="stable")]
+        middle = int(order[len(order) // 2])
+        return int(start[middle]), int(end[middle])
+    whole = analysis.analyzed.start, analysis.analyzed.end
+    return typical_step(analysis.analyzed, found) or typical_step(analysis.analyzed) or whole
 
 
 def markdown(found: Sequence[Error]) -> str:
-    """The table."""
-    heads = ["", "test", "kind", "pattern", "device", "workload", "origin", "extent", "share"]
-    heads += ["score", "threshold", "saved", "spoke most against the truth (value, log odds)"]
+    """The table; with a picture for each that has one."""
+    heads = ["", "error", "pattern", "trace", "confidence", "stated", "true", "cost"]
     rows = [heads, ["---"] * len(heads)]
     for number, e in enumerate(found, 1):
-        spoke = "; ".join(f"{name} ({value:.3g}, {part:+.2f})" for name, value, part in e.spoke)
+        sure = "no candidate" if e.confidence is None else f"{e.confidence:.2f}"
+        name = f"{e.program} ({e.origin})" if e.origin != OWN else f"{e.trace} ({e.origin})"
         rows.append(
-            [str(number), e.test, e.kind, f"{e.pattern} ({e.side})", e.device, e.workload]
-            + [e.origin, e.extent or "–", f"{e.share:.0%}", f"{e.score:.3f}"]
-            + [f"{e.threshold:.3f}", f"{e.saved:.1%}", spoke]
+            [str(number), e.kind, f"`{e.pattern}`", name, sure]
+            + [rounded(e.stated), rounded(e.true), f"{e.cost:.3f}"]
         )
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+    table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    pictures = [f"![{headline(e)}]({e.picture})" for e in found if e.picture]
+    return "\n\n".join([table, *pictures]) + "\n"
+
+
+def show(error: Error, case: Case, out: Path, number: int) -> Error:
+    """Draw an error of a trace of our own; returns it with the picture's name."""
+    name = f"{number:02d}-{error.kind}-{error.pattern}.svg"
+    (out / name).write_text(draw(error, analyze(case.read()), number), "utf-8")
+    return replace(error, picture=name)
 
 
 def main(words: Sequence[str] | None = None) -> None:
     """Find, draw, and write them down."""
-    parser = argparse.ArgumentParser(description="The flagger's worst errors.")
+    parser = argparse.ArgumentParser(description="The worst errors in findings.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--misses", type=int, default=6)
-    parser.add_argument("--alarms", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--most", type=int, default=10)
+    parser.add_argument("--parts", nargs="+", default=list(DEVELOPMENT))
+    parser.add_argument("--origins", nargs="+", default=list(training.REAL), choices=training.REAL)
     given = parser.parse_args(words)
-    settings = Training(seed=given.seed, rounds=given.rounds)
-    data = (*windows_of(given.folder), read_truths(given.folder))
-    # of each test more than wanted, as the worst of one may be that of another too
-    most = given.misses + len(IDS), given.alarms + len(IDS)
-    tests = [test for test in TESTS if test[1] in data[1]]
-    found = [pair for test in tests for pair in errors_of(*test, data, settings, most)]
-    scores = {id(error): scored for error, scored in found}
-    given.out.mkdir(parents=True, exist_ok=True)
-    kept = worst([e for e, _ in found if e.kind == "miss"], given.misses)
-    kept += worst([e for e, _ in found if e.kind == "alarm"], given.alarms)
-    names = {e.trace for e in kept}
+    kept = worst(errors_of(given.folder, given.parts, given.origins), given.most)
+    names = {e.trace for e in kept if e.origin == OWN}
     files = {c.name: c for c in cases(given.folder, lambda row: row["name"] in names)}
-    kept = [show(e, scores[id(e)], files[e.trace], given.out, i) for i, e in enumerate(kept, 1)]
-    rows = [asdict(e) | {"publish": e.origin in OWN} for e in kept]
-    (given.out / "errors.json").write_text(json.dumps(rows, indent=1) + "\n")
-    (given.out / "errors.md").write_text(markdown(kept))
-    print(markdown(kept), end="")
+    given.out.mkdir(parents=True, exist_ok=True)
+    shown = [
+        show(e, files[e.trace], given.out, i) if e.trace in files else e
+        for i, e in enumerate(kept, 1)
+    ]
+    (given.out / "errors.md").write_text(markdown(shown))
+    print(markdown(shown), end="")
 
 
 if __name__ == "__main__":

@@ -180,12 +180,14 @@ def _finding(
 
 
 def joined(candidate: Candidate, analyzed: AnalyzedTime) -> Intervals:
-    """The candidate's occurrences; those that lie close together, and in one step, as one.
+    """The candidate's occurrences, with the backward pass that a repair spares; those that lie
+    close together, and in one step, as one.
 
     An occurrence without a length, of a clock too coarse for it, is a nanosecond.
     """
     where = candidate.occurrences
     spans = Intervals.union(where.start, np.maximum(where.end, where.start + 1))
+    spans = spans | candidate.backward.clip(analyzed.start, analyzed.end)
     steps = np.array([step.start for step in analyzed.steps], np.int64)
     edges = (
         np.append(steps, analyzed.end) if len(steps) else np.array([analyzed.start, analyzed.end])

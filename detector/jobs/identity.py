@@ -9,6 +9,7 @@ from typing import Final
 
 from detector.jobs.rank import RankTrace
 
+ANOTHER_DAY: Final = 36 * 3_600 * 10**9  # ns: no clock is off by so much
 ALIKE: Final = 0.5  # of the kinds of collectives that two ranks of a job have in common
 
 
@@ -101,7 +102,10 @@ def alone(jobs_: Sequence[Together], ranks: Sequence[RankTrace]) -> list[str]:
         others = [
             r
             for j, r in enumerate(ranks)
-            if j != i and r.world_size == mine.world_size and _same_groups(mine, r)
+            if j != i
+            and r.world_size == mine.world_size
+            and _same_groups(mine, r)
+            and _apart(mine, r) < ANOTHER_DAY
         ]
         if others:
             of = f"rank {mine.rank} of {mine.world_size}"
@@ -109,10 +113,15 @@ def alone(jobs_: Sequence[Together], ranks: Sequence[RankTrace]) -> list[str]:
     return lines
 
 
+def _apart(a: RankTrace, b: RankTrace) -> int:
+    """Time between two recordings, ns; not above 0 where they overlap."""
+    return max(a.start - b.end, b.start - a.end)
+
+
 def _why_alone(mine: RankTrace, others: Sequence[RankTrace]) -> str:
     if not len(mine.collectives):
         return "it has no collectives"
-    apart = min(max(r.start - mine.end, mine.start - r.end) for r in others)
+    apart = min(_apart(mine, r) for r in others)
     if apart > 0:
         return f"by its clock it ran {_long(apart / 1e9)} apart from the other ranks"
     return "its collectives are not those of the other ranks"

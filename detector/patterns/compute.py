@@ -24,7 +24,13 @@ from detector.patterns.circumstances import (
     optimizer_has_fused,
 )
 from detector.patterns.pattern import Advice, Pattern
-from detector.patterns.repairs import dropped, quicker_host, shortened, spared
+from detector.patterns.repairs import (
+    dropped,
+    quicker_host,
+    shortened,
+    spared,
+    spared_both_ways,
+)
 from detector.replay.repair import Repair
 from detector.signals import Signals
 from detector.signals.device import SHORT_NS, issued
@@ -54,7 +60,8 @@ def _filled(s: Signals, rows: Int64) -> Repair:
 
 
 def _fused_chains(s: Signals, rows: Int64) -> Repair:
-    """The longest kernel of each chain stays: it reads and writes as much as the fused one."""
+    """The longest kernel of each chain stays: it reads and writes as much as the fused one. On a
+    CPU run the backward of the others goes, too."""
     trace = s.trace
     order = rows[np.lexsort((trace.start[rows], trace.track[rows]))]
     gap = trace.start[order[1:]] - trace.end[order[:-1]]
@@ -63,7 +70,8 @@ def _fused_chains(s: Signals, rows: Int64) -> Repair:
     chain = np.concatenate([[0], np.cumsum(far)])[: len(order)]
     ranked = np.lexsort((-trace.dur[order], chain))
     first = np.append(True, chain[ranked][1:] != chain[ranked][:-1])[: len(order)]
-    return spared(s, np.sort(order[ranked[~first]]))
+    gone = np.sort(order[ranked[~first]])
+    return spared(s, gone) if s.activity.has_device else spared_both_ways(s, gone)
 
 
 def _between(s: Signals, order: Int64) -> np.ndarray:
@@ -276,7 +284,7 @@ PATTERNS: Final = (
         look="three or more pointwise kernels in a row under one module",
         costs="The time of such ops is memory traffic: n ops in a row move the tensor n times.",
         repaired="Of each chain the longest kernel stays, with the ops that launch more than the "
-        "others.",
+        "others; on a CPU run the backward of the others goes, too.",
         harmless="The tensors are so small that they stay in the cache.",
         advice=(
             Advice(

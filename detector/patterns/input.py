@@ -57,10 +57,16 @@ def _made_on_device(s: Signals, rows: Int64) -> Repair:
     return _no_transfer(s, rows) | Repair(remove=np.unique(factory[mine]))
 
 
-def _behind_compute(s: Signals, rows: Int64) -> Repair:
-    """As much of the copies goes as there is compute to hide them behind."""
-    copies, compute = s.activity.spans(rows).measure, s.activity.compute.measure
-    left = max(0.0, 1 - compute / max(1, copies))
+def _behind_the_rest(s: Signals, rows: Int64) -> Repair:
+    """As much of the copies goes as there is time to hide them behind: from the first compute to
+    the last all but the copies, since the copy engine works while the device waits for the host,
+    too."""
+    copies, compute = s.activity.spans(rows), s.activity.compute
+    if not len(compute):
+        return Repair()
+    first, last = int(compute.start[0]), int(compute.end[-1])
+    room = last - first - copies.clip(first, last).measure
+    left = max(0.0, 1 - room / max(1, copies.measure))
     return Repair(work=(rows, (s.trace.dur[rows] * left).astype(np.int64)))
 
 
@@ -238,7 +244,7 @@ PATTERNS: Final = (
         side="gpu",
         needs=("device",),
         signal="inline-copy",
-        repair=_behind_compute,
+        repair=_behind_the_rest,
         assumes="a side stream copies the next batch while this one computes",
         explains=("copy",),
         title="Input copies not overlapped with compute",
@@ -246,7 +252,8 @@ PATTERNS: Final = (
         look="Memcpy HtoD (Pinned -> Device) on the compute stream with no kernel beside it",
         costs="Each step pays for its copy, although the copy engine could have moved the batch "
         "during the step before.",
-        repaired="The copies go from the compute stream.",
+        repaired="The copies go from the compute stream, as far as there is time between the first "
+        "and the last compute to hide them in.",
         harmless="Loading a model, or a batch that is known only when the last result is there.",
         advice=(
             Advice(

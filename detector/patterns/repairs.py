@@ -6,10 +6,11 @@ from typing import Final
 
 import numpy as np
 
+from detector import vocabulary
 from detector.index_sets import among, difference, distinct, groups, union
 from detector.replay.repair import Repair
 from detector.signals import Signals
-from detector.signals.python import gaps
+from detector.signals.python import Gaps, gaps
 from detector.trace import Int64
 
 CALL_NS: Final = 5_000  # what a call takes that need not wait
@@ -30,10 +31,12 @@ def backward_of(s: Signals, ops: Int64) -> Int64:
     """The backward engine's calls for the nodes that these ops, or ops inside them, made.
 
     An op records the number of the next node; so of all ops with a number the last one made it.
+    What a function of the program's or compiled code makes no op of torch made.
     """
     trace, a = s.trace, s.activity
     backward = a.host("backward")
-    nodes: Int64 = backward[trace.sequence[backward] >= 0]
+    nodes = difference(backward, a.named(backward, vocabulary.CUSTOM_NODE))
+    nodes = nodes[trace.sequence[nodes] >= 0]
     if not len(nodes) or not len(ops):
         return nodes[:0]
     forward = difference(a.aten, backward)
@@ -97,16 +100,33 @@ def quicker_host(s: Signals, rows: Int64, share: float, longest: int) -> Repair:
 def shorter_gaps(s: Signals, rows: Int64) -> Repair:
     """Gaps before these events shrink to the usual one.
 
-    The time goes from right before the event, where most of the gap lies there; else from the
-    frame that holds it, whatever frame that is.
+    The time goes from the frames that lie in the gap, all alike; the rest of it from right before
+    the event, where most of it lies there, else from the frame that holds it, whatever frame that
+    is.
     """
     known = gaps(s)
     found = known.where(among(known.after, rows))
     excess = np.maximum(found.end - found.start - found.usual, 0)
+    inside, gap = _within(s, found)
+    spent = np.bincount(gap, s.own_time[inside], len(excess))
+    share = np.minimum(excess / np.maximum(spent, 1), 1.0)
+    frames = inside, (s.own_time[inside] * (1 - share[gap])).astype(np.int64)
+    excess = np.maximum(excess - spent, 0).astype(np.int64)
     before = s.idle_before[found.after]
     held = (found.owner >= 0) & (2 * before < found.end - found.start)
     (owners,), which = groups(found.owner[held])
-    spent = np.bincount(which, excess[held], len(owners)).astype(np.int64)
-    own = np.maximum(s.own_time[owners] - spent, 0)
+    taken = np.bincount(which, excess[held], len(owners)).astype(np.int64)
+    own = np.maximum(s.own_time[owners] - taken, 0)
     left = np.maximum(before - excess, 0)[~held]
-    return Repair(own=(owners, own), idle=(found.after[~held], left))
+    return Repair(own=frames) | Repair(own=(owners, own), idle=(found.after[~held], left))
+
+
+def _within(s: Signals, found: Gaps) -> tuple[Int64, Int64]:
+    """The main thread's events that lie in a gap whole, and the number of the gap; none of the
+    preparation of data, which has a repair of its own."""
+    trace = s.trace
+    rows = difference(s.on(s.host_program, s.main_thread), s.inside(s["preprocessing"]))
+    gap = np.searchsorted(found.start, trace.start[rows], side="right") - 1
+    known = gap >= 0
+    known[known] = trace.end[rows[known]] <= found.end[gap[known]]
+    return rows[known], gap[known]

@@ -113,7 +113,7 @@ def _attach(graph: Graph, track: int, begun: Int64) -> list[Edge]:
     """Dependencies of a second thread, but for nodes that are ``begun`` by another one."""
     nodes = graph.threads[track].astype(np.int64)
     times, gaps = graph.origin[nodes], graph.gap[nodes]
-    begins = (gaps > BURST_NS) & (_depth(nodes) == 0)
+    begins = (gaps > BURST_NS) & ((_depth(nodes) == 0) | _asleep(graph, nodes))
     begins[0] = True
     reached = np.searchsorted(graph.origin[graph.threads[graph.first]], times, "right")
     begins[1:] &= np.diff(reached) > 0  # the main thread got ahead meanwhile
@@ -121,6 +121,15 @@ def _attach(graph: Graph, track: int, begun: Int64) -> list[Edge]:
     first = np.flatnonzero(begins & ~handed)
     anew = follow(graph, nodes[first], times[first])
     return [*anew, *_join(graph, nodes, times, np.flatnonzero(begins | handed))]
+
+
+def _asleep(graph: Graph, nodes: Int64) -> Bool:
+    """Before which nodes the innermost open event was a sleep until another thread wakes it."""
+    t, row = graph.trace, nodes // 2
+    inside = np.where(nodes % 2 == 1, row, t.parent[row])
+    used = np.unique(t.name[inside[inside >= 0]])
+    sleeps = [i for i in used.tolist() if vocabulary.SLEEPS.search(t.names[i])]
+    return np.asarray((inside >= 0) & np.isin(t.name[inside], sleeps))
 
 
 def _wait(graph: Graph, track: int, other: int) -> list[Edge]:

@@ -102,9 +102,8 @@ def python_gaps(s: Signals) -> Int64:
     """Events before which the program's own Python ran for long: over four times the median.
 
     Where stacks are recorded: in a frame of the program's own files. Else 0.4 to 5 ms without any
-    event. Waits for the backward engine are none, nor what torch's
-    own annotations (an optimizer's step, a look into the compiler's cache) hold: the ledger calls
-    that framework.
+    event. Waits for the backward engine and sleeps are none, nor what torch's own annotations (an
+    optimizer's step, a look into the compiler's cache) hold: the ledger calls that framework.
     """
     found = gaps(s)
     return distinct(found.after[is_python(s, found)])
@@ -116,10 +115,12 @@ def is_python(s: Signals, found: Gaps) -> Bool:
     pauses = np.isin(found.after, s["pause"])
     frame = climb(trace, found.owner, s.frame_owner, 1)
     own = (frame >= 0) & (s.frame_owner[trace.name[frame]] == OWN)
-    engine = s.activity.named(
-        s.activity.of(Cat.PYTHON_FUNCTION), vocabulary.WAITS_FOR_BACKWARD, Cat.PYTHON_FUNCTION
-    )
-    waits = np.isin(found.owner, engine)
+    frames = s.activity.of(Cat.PYTHON_FUNCTION)
+    idle = [
+        s.activity.named(frames, name, Cat.PYTHON_FUNCTION)
+        for name in (vocabulary.WAITS_FOR_BACKWARD, vocabulary.RESTS)
+    ]
+    waits = np.isin(found.owner, np.concatenate(idle))
     length, (least, most) = found.end - found.start, SILENT_NS
     silent = ~np.bool_(trace.has_stacks) & (length >= least) & (length < most)
     other = _busy_elsewhere(s, found) | waits_for_ranks(s, found.start, found.end)
@@ -193,10 +194,10 @@ def loops(s: Signals) -> Int64:
 
 
 def _accesses(s: Signals) -> Int64:
-    return s.on(
-        np.intersect1d(s.activity.top_ops, s.activity.ops("select"), assume_unique=True),
-        s.main_thread,
-    )
+    """Row accesses of the program itself: a loop over the samples of a batch is the loader's."""
+    a = s.activity
+    selects = np.intersect1d(a.top_ops, a.ops("select"), assume_unique=True)
+    return difference(s.on(selects, s.main_thread), s.inside(a.loader_rows))
 
 
 def loop_rounds(s: Signals) -> tuple[list[int], list[int], list[int]]:

@@ -9,11 +9,13 @@ import pytest
 
 from detector.candidates import Candidate, Candidates, find
 from detector.candidates import _shares as shares_among
+from detector.findings import joined
 from detector.ledger import build
 from detector.patterns import BY_ID, PATTERNS, Occurrences
 from detector.replay import Repair
 from detector.signals import SIGNALS, signals_of
 from detector.trace import Trace
+from detector.window import analyzed_time
 from tests.random_traces import random_trace
 from tests.traces import (
     Event,
@@ -122,6 +124,21 @@ def test_a_tensor_made_on_the_host_is_no_tiny_copy() -> None:
     assert found["input-cpu-tensor-to-device"] > 0.5
     assert "input-tiny-copies" not in found
     assert "input-pageable-copy" not in found
+
+
+def test_a_copy_hides_while_the_device_waits_for_the_host_too() -> None:
+    step = (
+        op("aten::copy_", 0, 10),
+        call("cudaMemcpyAsync", 2, 5, corr=1),
+        memcpy("Memcpy HtoD (Pinned -> Device)", 10, 300, 1 << 20, corr=1),
+        op("aten::mm", 20, 10),
+        launch(22, 5, corr=2),
+        kernel("gemm", 310, 50, corr=2),
+        sync(30, 332),
+        python("prepare.py(3): work", 365, 600),
+    )
+    found = one(trace_of(*repeat(step, 10, 1_000)), "input-copy-not-overlapped")
+    assert found.alone_ns == pytest.approx(0.3 * 10_000_000, rel=0.2)
 
 
 # -- sync ----------------------------------------------------------------------------------------
@@ -382,6 +399,80 @@ def test_an_op_that_is_not_run_has_no_backward() -> None:
     assert both == pytest.approx(20 * 106_000, rel=0.15)
     forward = cast_saving(*pass_with_casts(linked=False))
     assert forward == pytest.approx(20 * 55_000, rel=0.15)
+
+
+def test_an_op_before_compiled_code_did_not_make_its_backward() -> None:
+    def saving(node: str) -> int:
+        engine = f"autograd::engine::evaluate_function: {node}"
+        backward = op(engine, 130, 52, sequence=7), op(node, 131, 50, sequence=7)
+        return cast_saving(*pass_with_casts()[1:3], *backward)
+
+    own, compiled = saving("ToCopyBackward0"), saving("CompiledFunctionBackward")
+    assert own - compiled >= 20 * 52_000
+
+
+def test_a_finding_s_place_holds_the_backward_that_goes_with_it() -> None:
+    trace = trace_of(*repeat_numbered(pass_with_casts(), 20, 200))
+    places = joined(one(trace, "memory-dtype-churn"), analyzed_time(trace))
+    (cast,), (backward,) = (
+        [r for r in range(len(trace)) if trace.names[trace.name[r]] == name][:1]
+        for name in ("aten::to", "ToCopyBackward0")
+    )
+    for row in (cast, backward):
+        edges = np.array([trace.start[row]]), np.array([trace.end[row]])
+        assert places.covered(*edges)[0] == trace.dur[row]
+
+
+def test_a_fused_chain_has_a_fused_backward() -> None:
+    def chain(*, linked: bool) -> list[Event]:
+        ops = [op("aten::mul", 10 * i, 10, sequence=i if linked else -1) for i in range(4)]
+        back = [
+            op(f"autograd::engine::evaluate_function: MulBackward{i}", 50 + 12 * i, 12, sequence=i)
+            for i in range(4)
+        ]
+        return repeat_numbered((*ops, *back, op("aten::mm", 100, 20)), 20, 200)
+
+    alone = one(trace_of(*chain(linked=False)), "compute-unfused-elementwise").alone_ns
+    both = one(trace_of(*chain(linked=True)), "compute-unfused-elementwise").alone_ns
+    assert both - alone == pytest.approx(20 * 36_000, rel=0.1)
+
+
+def test_plain_python_saves_the_time_of_all_frames_in_the_gap() -> None:
+    """A function of the program's that spends its time in many calls, none of them long."""
+    calls = [python(f"<built-in function f{i}>", 120 + 10 * i, 9) for i in range(80)]
+    step = (op("aten::mm", 0, 100), python("train.py(7): summarise", 110, 820), *calls)
+    ordinary = (op("aten::add", 940, 20), op("aten::add", 965, 20))
+    trace = trace_of(*repeat((*step, *ordinary), 10, 1_000))
+    assert one(trace, "host-python-overhead").alone_ns == pytest.approx(10 * 820_000, rel=0.1)
+
+
+def test_a_sleep_is_no_python_work() -> None:
+    def sleeping(call: str) -> Trace:
+        step = (op("aten::mm", 0, 100), python("serve.py(3): wait_for_request", 110, 820))
+        inner = (python(call, 112, 815), op("aten::add", 940, 20), op("aten::add", 965, 20))
+        return trace_of(*repeat((*step, *inner), 10, 1_000))
+
+    assert "host-python-overhead" in shares(sleeping("serve.py(9): parse"))
+    for rest in ("<built-in function sleep>", "<built-in method acquire of _thread.lock object>"):
+        assert "host-python-overhead" not in shares(sleeping(rest))
+
+
+def test_a_loop_in_the_loader_is_the_loader_s() -> None:
+    def rounds(start: float) -> list[Event]:
+        return [
+            e
+            for i in range(30)
+            for e in (
+                op("aten::select", start + 20 * i, 8),
+                op("aten::add", start + 20 * i + 10, 8),
+            )
+        ]
+
+    outside = trace_of(*repeat((*rounds(0), op("aten::mm", 700, 200)), 5, 1_000))
+    assert "host-loop-indexing" in shares(outside)
+    loader = annotation(LOADER, 0, 650)
+    inside = trace_of(*repeat((loader, *rounds(10), op("aten::mm", 700, 200)), 5, 1_000))
+    assert set(shares(inside)) == {"input-dataloader-sync"}
 
 
 # -- waiting for other ranks -----------------------------------------------------------------------

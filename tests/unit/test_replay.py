@@ -525,6 +525,20 @@ def test_a_pause_of_the_second_thread_waits_for_nobody() -> None:
     assert shifts(trace, times, "Optimizer.step#SGD.step") == [70]
 
 
+def test_a_thread_that_was_woken_follows_the_one_that_woke_it() -> None:
+    """What a loader's own thread sends holds the interpreter, and the main thread, for 150 us; but
+    it comes 1 ms earlier where the main thread wakes it 1 ms earlier."""
+    trace = trace_of(
+        annotation(LOADER, 0, 1_000),
+        op("aten::full", 1_010, 10),
+        op("aten::slice", 1_200, 10),
+        python("threading.py(327): wait", -100, 1_130, thread=9),
+        python("send.py(1): dump", 1_035, 100, thread=9),
+        python("send.py(2): write", 1_140, 45, thread=9),
+    )
+    assert saved(trace, Repair(remove=named(trace, LOADER))) >= 990
+
+
 # -- inserted calls --------------------------------------------------------------------------------
 
 

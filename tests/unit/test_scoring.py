@@ -144,11 +144,24 @@ def test_a_trace_labelled_as_it_is_is_judged_by_its_own_label() -> None:
     assert judge({"b": base, "t": natural}, told)[1].findings[0].kind == "wrong"
 
 
-def test_the_fault_that_was_put_in_is_judged_whatever_the_base_has() -> None:
+@pytest.mark.parametrize(
+    ("origin", "before", "savings", "kind"),
+    [
+        ("injected", 0, 100, "right"),
+        ("injected", 500, 550, "right"),  # 450 us of them are the shorter base's own
+        ("injected", 500, 460, "sized"),  # next to nothing is the fault's
+        ("injected", 500, 800, "sized"),
+        ("natural", 500, 550, "sized"),  # a hand label is of all there is
+    ],
+)
+def test_of_a_fault_of_the_base_s_own_kind_the_label_knows_the_rise(
+    origin: str, before: float, savings: float, kind: str
+) -> None:
     base = replace(truth(name="b", base="x"), origin="injected")
-    faulty = replace(truth(problem((100, 200)), base="x"), origin="injected")
-    told = {"b": [finding((100, 200))], "t": [finding((100, 200))]}
-    assert judge({"b": base, "t": faulty}, told)[1].findings[0].kind == "right"
+    faulty = replace(truth(problem((100, 200)), base="x"), origin=origin)
+    own = [finding((100, 200), savings=before)] if before else []
+    told = {"b": own, "t": [finding((100, 200), savings=savings)]}
+    assert judge({"b": base, "t": faulty}, told)[1].findings[0].kind == kind
 
 
 def test_a_problem_is_all_regions_of_its_pattern() -> None:

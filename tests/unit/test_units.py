@@ -204,8 +204,9 @@ def test_a_recorded_fault_costs_what_its_twin_does_without(tmp_path: Path) -> No
     faulty = replace(
         twin, quality="bad", parameters=acting, regions=(region, replace(region, end_us=30.0))
     )
+    event = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 0, "dur": 5, "pid": 1, "tid": 1}
     for name, one in (("a", twin), ("b", faulty), ("c", replace(faulty, pair="alone"))):
-        (tmp_path / f"{name}.json.gz").write_bytes(b"")
+        (tmp_path / f"{name}.json.gz").write_text(json.dumps({"traceEvents": [event]}))
         labels.write(one, tmp_path / f"{name}.label.json")
     good, bad, alone = units.recorded([str(tmp_path)])
     assert good.make()[1] == twin

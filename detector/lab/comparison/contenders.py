@@ -61,13 +61,6 @@ class Trees:
         """Not asked for here."""
         return [()] * len(matrix)
 
-    def contributions(self, matrix: Any, side: str) -> Any:
-        """Each feature's part in the raw scores (SHAP values, log odds), [windows, COLUMNS]."""
-        whole = np.zeros((len(matrix), len(COLUMNS)))
-        places = [COLUMNS.index(column) for column in self._heads.columns]
-        whole[:, places] = self._heads.contributions(side, self._heads.seen(matrix))
-        return whole
-
 
 class Shipped(Trees):
     """The same, calibrated and with thresholds by programs held out, as what ships is trained."""

@@ -92,7 +92,8 @@ def _findings(groups: Found) -> Iterator[str]:
     yield "## Findings: what a user with an unknown trace sees"
     yield (
         "Right: the pattern, the place (IoU ≥ 0.3, or half of the label) and the savings (within "
-        "2×) of the label. Precision and recall: findings and problems of 5 % and more. Masked: "
+        "2×) of the label, in an injected trace less what the row reports of the untouched base by "
+        "the same pattern. Precision and recall: findings and problems of 5 % and more. Masked: "
         "findings where nobody knows what is wrong are left out: most of a real base's time, and "
         "what a row reports of the untouched base as well, where it rises by less than 3 % of the "
         "trace or 30 % of itself. Named, new: injected faults beside their untouched base. ECE: of "
@@ -221,7 +222,10 @@ def _fails(rows: Found) -> Iterator[str]:
     yield "## What fails"
     kinds = of["masked"]["kinds"]
     counts = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items(), key=lambda k: -k[1]))
-    yield f"Findings of *{PRODUCT}* of 5 % and more on injected traces: {counts or 'none'}."
+    yield (
+        f"Findings of *{PRODUCT}* of 5 % and more on injected traces: {counts or 'none'}. The "
+        "worst, with pictures, and what was tried: [errors](docs/errors.md)."
+    )
     paired = of["paired"]
     if paired:
         patterns = [item for item in paired["patterns"].items() if item[1]["faults"] >= OFTEN]

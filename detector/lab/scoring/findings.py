@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detector.lab.metrics import Bin, Estimate, by_cluster, difference, ece, reliability
-from detector.lab.scoring.judged import COSTLY, Judged, JudgedTrace, Matched, judge, within_factor
+from detector.lab.scoring.judged import COSTLY, Judged, JudgedTrace, Matched, judge
 from detector.lab.scoring.prediction import Predictions
 from detector.lab.scoring.truth import Truth
 
@@ -113,11 +113,6 @@ class Columns:
         return self.of_problems(lambda p: p.right)
 
     @cached_property
-    def sized(self) -> npt.NDArray[np.bool_]:
-        """Which named problems have their size within 2×, wherever."""
-        return self.of_problems(_is_sized)
-
-    @cached_property
     def located(self) -> npt.NDArray[np.bool_]:
         """Which problems have any finding in their place."""
         return self.of_problems(lambda p: bool(p.nearest))
@@ -138,11 +133,6 @@ class Columns:
 def _wrong(trace: JudgedTrace, left_out: tuple[str, ...]) -> int:
     """Findings of any size that are wrong; of interest in a healthy trace."""
     return sum(f.kind not in (*left_out, "right") for f in trace.findings)
-
-
-def _is_sized(matched: Matched) -> bool:
-    found = matched.finding
-    return found is not None and within_factor(found.prediction.savings_us, matched.problem.cost)
 
 
 def _share(part: npt.NDArray[np.bool_], trace: Rows, weight: Float64) -> float:
@@ -215,7 +205,7 @@ def macro_f1(of: Columns, weight: Float64) -> float:
 def within_2x(of: Columns, weight: Float64) -> float:
     """Of named problems: how often the size is within 2×."""
     rows = of.named
-    return _share(of.sized[rows], of.problem_trace[rows], weight)
+    return _share(of.solved[rows], of.problem_trace[rows], weight)
 
 
 Figure = Callable[[Columns, Float64], float]

@@ -126,21 +126,31 @@ def kind_of(prediction: Prediction, truth: Truth, before: Mapping[str, float] = 
 
     ``before``: by pattern the share that the same tool reports of the untouched base. What hardly
     rises over it in an injected trace is the base's own, of which nobody knows: a fault that was
-    put in vouches for no other pattern in its place.
+    put in vouches for no other pattern in its place; and where the base has the pattern of the
+    fault itself, the label knows only what was added: the size is that of the rise.
     """
     spans = intervals(prediction.spans_us)
     problem = truth.by_pattern.get(prediction.pattern)
     if problem and problem.harmless:
         return "harmless"
     if problem and in_place(spans, intervals(problem.spans_us)):
-        fits = within_factor(prediction.savings_us, problem.cost)
-        return "right" if fits else "sized"
+        known = prediction.savings_us - _of_the_base(prediction, truth, before)
+        return "right" if within_factor(known, problem.cost) else "sized"
     doubted = (spans & truth.doubt(prediction.pattern)).measure
     if doubted > DOUBT * spans.measure:
         return "unknown"
     if problem:
         return "misplaced"
     return "unknown" if _is_the_base_s_own(prediction, truth, before) else "wrong"
+
+
+def _of_the_base(prediction: Prediction, truth: Truth, before: Mapping[str, float]) -> float:
+    """What the tool reports of the untouched base by this pattern, us; 0 where none was injected
+    into."""
+    if truth.origin != INJECTED:
+        return 0.0
+    base_us = truth.analyzed_us - sum(p.cost for p in truth.problems)
+    return before.get(prediction.pattern, 0.0) * base_us
 
 
 def _is_the_base_s_own(prediction: Prediction, truth: Truth, before: Mapping[str, float]) -> bool:
