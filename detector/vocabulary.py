@@ -248,9 +248,10 @@ LIBRARY_FRAME: Final = re.compile(
     rf"|^(?:{_STANDARD})(?:/|\.py\()"
 )
 # Frames that are nobody's to change, though no library's by their path: what a compiler has written
-# (its files are named by a hash), and the wrappers of kernel libraries.
+# (its files are named by a hash), the wrappers of kernel libraries, and the hooks that torch calls
+# on the way of every op.
 INTERNAL_FRAME: Final = re.compile(
     r"(?:^|/)(?:c[a-z2-7]{40,}\.py|(?:torchinductor\w*|flashinfer|aiter|flash_attn|xformers"
-    r"|bitsandbytes|apex|tensorrt_llm)/)"
+    r"|bitsandbytes|apex|tensorrt_llm)/)|\): __torch_(?:function|dispatch)__$"
 )
 PYTHON_FRAME: Final = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.+)$")

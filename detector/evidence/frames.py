@@ -23,8 +23,6 @@ MOST_LINES: Final = 3
 LEAST_PART: Final = 0.1  # of the heaviest line's weight: what is lighter is no lead
 DEEPEST: Final = 4  # modules of a path
 MODULE_CHARS: Final = 60
-# Called by torch on the way of every op: whoever defined them, nothing is decided there.
-_HOOKS: Final = frozenset(("__torch_function__", "__torch_dispatch__"))
 
 
 class Frames:
@@ -172,7 +170,7 @@ def _kind(module: str) -> str:
 def is_user(name: str) -> bool:
     """Whether a frame is of the profiled program itself rather than of a library."""
     match = vocabulary.PYTHON_FRAME.match(name)
-    if match is None or match["function"] in _HOOKS:
+    if match is None:
         return False
     library = vocabulary.LIBRARY_FRAME.search(name) or vocabulary.INTERNAL_FRAME.search(name)
     return library is None

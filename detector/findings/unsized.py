@@ -7,22 +7,25 @@ from collections.abc import Collection, Sequence
 from detector.findings.cases import Case
 from detector.judge import EVEN, Named, feedback
 from detector.judge.facts import NUMBER
+from detector.patterns import BY_ID
 from detector.report.judging import Unsized
-from detector.taxonomy import NONE, UNCLEAR
 from detector.trace import NS_PER_US
 
 
 def unsized(cases: Sequence[Case], candidates: Collection[str]) -> tuple[Unsized, ...]:
     """Patterns without a candidate that the judge names with even odds and by a number of the
     evidence; each once, where it is surest."""
-    sized = {*candidates, NONE, UNCLEAR}
-    named = [(one, case) for case in cases for one in case.verdict.named if _cites(one, case)]
     found: dict[str, Unsized] = {}
+    named = [
+        (one, case)
+        for case in cases
+        for one in case.verdict.named
+        if one.pattern in BY_ID and one.pattern not in candidates and _cites(one, case)
+    ]
     for one, case in sorted(named, key=lambda pair: -pair[0].confidence):
-        if one.pattern not in sized:
-            start, end = case.region.start / NS_PER_US, case.region.end / NS_PER_US
-            mine = Unsized(one.pattern, start, end, one.confidence, one.explanation)
-            found.setdefault(one.pattern, mine)
+        start, end = case.region.start / NS_PER_US, case.region.end / NS_PER_US
+        mine = Unsized(one.pattern, start, end, one.confidence, one.explanation)
+        found.setdefault(one.pattern, mine)
     return tuple(found.values())
 
 

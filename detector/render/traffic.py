@@ -32,7 +32,7 @@ def row(t: JobTraffic) -> str:
         f"group {t.group} of {t.group_size}" if t.group_size else "",
         f"{t.dimension} parallel" if t.dimension else "",
         f"{t.algorithm} {t.protocol}".strip(),
-        f"{t.bus_gbs:.1f} GB/s (best {t.best_bus_gbs:.1f})" if t.bus_gbs else "",
+        _bandwidth(t.bus_gbs, t.best_bus_gbs),
     ]
     return clean(", ".join(word for word in words if word))
 
@@ -48,7 +48,7 @@ def _gradients(g: Gradients) -> str:
     if g.model_elements >= 0:
         own = f"{g.model_elements:,} parameters ({size(g.model_bytes)})"
     text = (
-        f"each step reduces {g.reduced_elements:,.0f} elements ({size(g.reduced_bytes)}) on a rank,"
+        f"Each step reduces {g.reduced_elements:,.0f} elements ({size(g.reduced_bytes)}) on a rank,"
         f" {g.times:.2f} × the model's {own}"
     )
     if g.times >= 1.5:
@@ -97,3 +97,10 @@ def _histogram(listed: Sequence[JobTraffic]) -> list[str]:
         )
         for power in sorted(counts)
     ]
+
+
+def _bandwidth(gbs: float, best: float) -> str:
+    """Of its kind, beside the best of the same size where that is another."""
+    if not gbs:
+        return ""
+    return f"{gbs:.1f} GB/s" + (f" (best {best:.1f})" if best > 1.01 * gbs else "")

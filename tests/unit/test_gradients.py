@@ -149,12 +149,12 @@ def test_elements_of_recorded_shapes(dims: str, types: str, count: int) -> None:
 def test_the_sentence_says_what_is_known() -> None:
     once = Gradients(8_704.0, 2_176.0, 8_704, 2_176, 1.0, "shapes")
     assert traffic.gradients(Report(communication=Communication((), once))) == (
-        "each step reduces 2,176 elements (8.70 kB) on a rank,"
+        "Each step reduces 2,176 elements (8.70 kB) on a rank,"
         " 1.00 × the model's 2,176 parameters (8.70 kB)"
     )
     twice = Gradients(17_408.0, 4_352.0, 8_704, -1, 2.0, "copies")
     assert traffic.gradients(Report(communication=Communication((), twice))) == (
-        "each step reduces 4,352 elements (17.4 kB) on a rank,"
+        "Each step reduces 4,352 elements (17.4 kB) on a rank,"
         " 2.00 × the model's 8.70 kB of gradients: gradients are reduced 2 times a step"
     )
     assert traffic.gradients(Report()) == ""

@@ -115,6 +115,26 @@ def test_the_line_of_the_program_is_named() -> None:
     assert (place.name, place.file, place.line, place.ns) == ("step", "train.py", 12, 600_000)
 
 
+@pytest.mark.parametrize(
+    "inner",
+    [
+        "/tmp/torchinductor_me/ca/c" + "ab2x" * 12 + ".py(88): call",
+        "flashinfer/fused_moe/core.py(1633): moe",
+        "vllm/model_executor/parameter.py(122): __torch_function__",
+    ],
+)
+def test_the_line_is_never_one_that_nobody_writes(inner: str) -> None:
+    ledger = ledger_of(
+        python("train.py(12): step", 0, 1_000),
+        python(inner, 200, 700),
+        launch(800, 2, corr=1),
+        kernel("a", 810, 50, corr=1),
+        end=860,
+    )
+    (place,) = ledger.places("python")
+    assert (place.file, place.line) == ("train.py", 12)
+
+
 def test_a_long_stretch_without_any_event_is_not_explained() -> None:
     found = late(until=5_000)
     assert found == {"nothing": 4_900}
