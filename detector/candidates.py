@@ -148,6 +148,7 @@ def _condensed(
     """What replays these repairs, and these as repairs of what it replays."""
     process_memory.trim()
     small = Condensed(program, [repair for _, repair in pairs], start, edges)
+    process_memory.trim()
     repairs = zip(pairs, small.repairs, strict=True)
     return Savings(small.columns), [(candidate, repair) for (candidate, _), repair in repairs]
 

@@ -47,11 +47,12 @@ class Condensed:
         self._row = np.full(len(kept) + 1, -1, np.int32)  # the last place takes -1
         self._row[rows] = np.arange(len(rows), dtype=np.int32)
         took = [_sums(gaps[nodes], in_run, last) for gaps in (whole.gap, gap)]
+        begins, ends = np.append(gap[2 * rows], took[1]), gap[2 * rows + 1]
+        del gap  # as long as the whole program
         self.columns = self._columns(whole, stays, rows, nodes[last], took[0])
 
         self.repairs = [repair.of_rows(self._renumbered) for repair in others]
         if widest >= 0:
-            begins, ends = np.append(gap[2 * rows], took[1]), gap[2 * rows + 1]
             shorter = _caps(self.columns.gap, begins, ends)
             self.repairs[widest] = joined([self.repairs[widest], shorter])
 
@@ -59,7 +60,7 @@ class Condensed:
         return self._row[rows].astype(np.int64)
 
     def _columns(
-        self, whole: Columns, stays: Bool, rows: Int64, last: Int32, took: Int64
+        self, whole: Columns, stays: Bool, rows: Int32 | Int64, last: Int32, took: Int64
     ) -> Columns:
         """``stays``: by node; ``rows``: of these and of repairs; ``last``: the last node of each
         run; ``took``: its gap. A run has a row whose begin it is; that row has no end."""
@@ -69,7 +70,7 @@ class Condensed:
         node[mine] = 2 * self._row[mine // 2] + mine % 2
         node[last] = 2 * np.arange(first, first + len(last), dtype=np.int32)
 
-        rows = np.append(rows, last // 2)
+        rows = np.append(rows.astype(np.int32), last // 2)
         old = np.repeat(2 * rows, 2)
         old[1::2] += 1
         old[2 * first :] = np.repeat(last, 2)
