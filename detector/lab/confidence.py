@@ -197,8 +197,18 @@ def held_out(rows: Candidates, settings: ConfidenceTraining) -> Float64:
     """Raw scores by trees that never saw the program."""
     raw = np.zeros(len(rows))
     for mine in folds(rows, settings):
-        raw[mine] = fit(rows.at(~mine), settings).predict(rows.matrix[mine])
+        raw[mine] = _raw(rows.at(~mine), settings, rows.matrix[mine])
     return raw
+
+
+def _raw(rest: Candidates, settings: ConfidenceTraining, matrix: Float32) -> Float64:
+    """Scores by trees that learn from the rest; where that is all right, or all wrong, as in a
+    handful of traces, the same for every candidate."""
+    truth = np.isin(rest.kind, TAUGHT)[_weights(rest, settings) > 0]
+    if len(truth) and (truth.all() or not truth.any()):
+        return np.full(len(matrix), float(truth[0]))
+    scores: Float64 = fit(rest, settings).predict(matrix)
+    return scores
 
 
 def curves(rows: Candidates, raw: Float64, settings: ConfidenceTraining) -> list[calibration.Curve]:
@@ -246,5 +256,5 @@ def strangers(rows: Candidates, settings: ConfidenceTraining) -> Float64:
     for mine in folds(rows, settings):
         rest, matrix = rows.at(~mine), rows.matrix[mine]
         curve = curves(rest, held_out(rest, settings), settings)
-        found[mine] = calibrated(fit(rest, settings).predict(matrix), matrix, curve)
+        found[mine] = calibrated(_raw(rest, settings, matrix), matrix, curve)
     return found
