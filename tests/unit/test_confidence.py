@@ -220,6 +220,15 @@ def test_candidates_of_one_kind_teach_nothing() -> None:
         training.fit(replace(rows, kind=np.full(len(rows), "right")), QUICK)
 
 
+def test_a_rest_that_is_all_right_tells_no_candidates_apart() -> None:
+    rows = made()
+    alone = rows.program == rows.program[0]  # the only program with wrong ones, then left out
+    one = replace(rows, kind=np.where(alone, rows.kind, "right"))
+    raw = training.held_out(one, replace(QUICK, folds=len(set(rows.program))))
+    assert set(raw[alone]) == {1.0}
+    assert len(set(raw[~alone])) > 1
+
+
 def test_one_program_cannot_be_held_out() -> None:
     rows = made()
     with pytest.raises(DetectorError, match="two and more"):
