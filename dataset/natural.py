@@ -1,4 +1,4 @@
-"""Natural traces: files that others published, and what is wrong in them, told by hand.
+"""Natural traces: files that others published, and what is wrong in them, labelled by hand.
 
 One JSON file a trace in ``natural_labels``: whose trace it is (its base's name in ``bases.yaml``,
 the sha256 of the unpacked JSON, and its public source), and what was seen where, each with its

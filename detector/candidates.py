@@ -92,7 +92,6 @@ def find(
     """
     span = (ledger.start, ledger.end)
     wall = max(1, ledger.end - ledger.start)
-    edges = np.array([ledger.end]) if steps is None else np.append(steps, ledger.end)
     occurring = [
         pair
         for pattern in PATTERNS

@@ -108,7 +108,7 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
     names = _figures(rows)
     lines = [["run", "differs", "data", *names, "fit s"]]
     for row in rows:
-        figures = [_told(row["figures"].get(name)) for name in names]
+        figures = [_with_interval(row["figures"].get(name)) for name in names]
         fit = "–" if row["fit_s"] is None else f"{row['fit_s']:.1f}"
         lines.append([row["name"], _label(row), row["data"] or "–", *figures, fit])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -120,7 +120,7 @@ def _label(row: Mapping[str, Any]) -> str:
     return " ".join(row["differs"]) or "–"
 
 
-def _told(figure: Figure | None) -> str:
+def _with_interval(figure: Figure | None) -> str:
     if figure is None or figure["value"] is None:
         return "–"
     return f"{figure['value']:.3f} [{figure['low'] or 0:.3f}, {figure['high'] or 0:.3f}]"

@@ -1,5 +1,4 @@
-"""Sets of row indices as ascending arrays in which each stands once; numbers that are few, such as
-names, told apart.
+"""Sets of row indices as ascending arrays without repeats, and groups of rows with equal keys.
 
 What numpy's ``unique``, ``union1d``, ``setdiff1d`` and ``isin`` do, but by tables as long as a
 trace, or for arrays that are mostly in order already: they hash or sort every number, which takes

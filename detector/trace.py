@@ -81,6 +81,11 @@ class Coverage:
     kernels_with_launch: float = 1.0  # share of device events that have a runtime call
     kernels_with_op: float = 1.0  # share of device events that have a cpu_op
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the file ends early: later events may be missing."""
+        return not self.repaired.keys().isdisjoint(("truncated gz", "no closing bracket"))
+
 
 @dataclass(frozen=True)
 class Source:

@@ -187,7 +187,7 @@ def misaligned_gemm(
     """A width such as 1021 or 50257 where 1024 or 50264 would do, wherever the spans have it."""
     p.needs_device(base)
     if not base.has_shapes:
-        raise Unfit(f"{base.name}: no shapes, without which this cannot be told")
+        raise Unfit(f"{base.name}: no shapes, without which this cannot be seen")
     edits: list[Edit] = []
     for span in spans:
         rows = [int(row) for row in _fast_products(base, span)]

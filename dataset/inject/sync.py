@@ -27,7 +27,7 @@ _TRIP_NS: Final = 12_000  # from the end of the work that a wait is for to the n
 def _at_waits(
     base: Base, spans: Sequence[Span], strength: float, draw: np.random.Generator, code: Code
 ) -> list[Edit]:
-    """The block at as many places as the strength asks for, of those that suit it the dearest."""
+    """The block at as many suitable places as the strength asks for, preferably expensive ones."""
     p.needs_device(base)
     block, functions = code
     slack, edits, site = Slack(base), list[Edit](), frames.site(base, functions, draw)

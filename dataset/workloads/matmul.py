@@ -1,4 +1,4 @@
-"""Large matrix products and nothing else: busy, and nothing to mend."""
+"""Large matrix products and nothing else: busy, and nothing to repair."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ class Trainer:
             log.debug("step %d: %s", index, sorted(set(lines))[:3])
 
     def once(self) -> None:
-        """Something that costs a little, once, and that nobody should mend."""
+        """Something that costs a little, once, and that nobody should repair."""
         if self.setting.extra == "item":
             self.history.append({"loss": self.last_loss.item()})
         elif self.setting.extra == "checkpoint":

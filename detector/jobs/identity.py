@@ -1,4 +1,4 @@
-"""Which traces are ranks of one job. A file's name alone never tells."""
+"""Which traces are ranks of one job. A file's name alone is never enough."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _twice(mine: RankTrace, twin: RankTrace) -> str:
 
 
 def _fits(mine: RankTrace, members: Sequence[RankTrace]) -> bool:
-    """Whether a trace belongs with these: nothing they tell differs, and they ran together."""
+    """Whether a trace belongs with these: nothing they state differs, and they ran together."""
     return all(
         _agree(mine.world_size, other.world_size)
         and _same_groups(mine, other)
@@ -79,7 +79,7 @@ def _same_groups(a: RankTrace, b: RankTrace) -> bool:
 
 def _alike(a: RankTrace, b: RankTrace) -> bool:
     """Whether they make the same collectives: as often, to within what one may have missed."""
-    if not (a.rank_is_told or a.world_size or a.groups) and a.rank == b.rank:
+    if not (a.rank_is_stated or a.world_size or a.groups) and a.rank == b.rank:
         return a.sha256 == b.sha256
     ours, theirs = _counts(a), _counts(b)
     common = sum((ours & theirs).values())
@@ -94,15 +94,19 @@ def _counts(rank: RankTrace) -> Counter[tuple[str, str, str]]:
 def alone(jobs_: Sequence[Together], ranks: Sequence[RankTrace]) -> list[str]:
     """A line for each trace that says it is one of several ranks, as others here do, and is of no
     job with them: why."""
-    taken = {m for job in jobs_ for m in (*job.members, *(left for left, _ in job.left_out))}
+    ranks_beside: dict[int, set[int | None]] = {}  # by place, the ranks that its job has
+    for job in jobs_:
+        present = {ranks[m].rank for m in job.members}
+        for place in (*job.members, *(left for left, _ in job.left_out)):
+            ranks_beside[place] = present
     lines = []
     for i, mine in enumerate(ranks):
-        if i in taken or mine.rank is None or not mine.world_size:
+        if i in ranks_beside or mine.rank is None or not mine.world_size:
             continue
         others = [
             r
             for j, r in enumerate(ranks)
-            if j != i
+            if mine.rank not in ranks_beside.get(j, {r.rank})  # else it is of another run
             and r.world_size == mine.world_size
             and _same_groups(mine, r)
             and _apart(mine, r) < ANOTHER_DAY

@@ -78,7 +78,7 @@ class RankTrace(Calls):
     path: str
     sha256: str
     rank: int | None
-    rank_is_told: bool
+    rank_is_stated: bool
     """By the trace itself; otherwise its file's name says so."""
     world_size: int | None
     groups: dict[str, tuple[int, ...]]
@@ -117,7 +117,7 @@ def reduced_from(signals: Signals, analyzed: AnalyzedTime) -> RankTrace:
         path=trace.source.path,
         sha256=trace.source.sha256,
         rank=trace.rank,
-        rank_is_told=trace.rank is not None and info.get("rank") == trace.rank,
+        rank_is_stated=trace.rank is not None and info.get("rank") == trace.rank,
         world_size=info["world_size"] if isinstance(info.get("world_size"), int) else None,
         groups=_groups(info),
         start=start + base,

@@ -1,7 +1,7 @@
 """Stable codes for the names that a program gave itself, for the way to a server and back.
 
 Files, functions, modules and annotations of the profiled program and ops of its own namespaces get
-a code; names of PyTorch and its libraries stay, without which no pattern can be recognised.
+a code; names of PyTorch and its libraries stay, without which no pattern can be recognized.
 """
 
 from __future__ import annotations

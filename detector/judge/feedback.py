@@ -45,10 +45,10 @@ def unclear(evidence: Evidence, because: str) -> Verdict:
 
 
 def cited(evidence: Evidence, pattern: str) -> tuple[EvidenceRow, ...]:
-    """The numbers that an explanation of this pattern rests on: those that tell something.
+    """The numbers that an explanation of this pattern rests on: the telling ones.
 
-    A single event, a share that rounds to nothing, or less than elsewhere in the trace, is told
-    only where no other number is.
+    A single event, a share that rounds to nothing, or less than elsewhere in the trace, is cited
+    only where no other number can be.
     """
     keys = BY_ID[pattern].facts if pattern in BY_ID else ()
     present = [row for row in map(evidence.row, keys) if row.value > 0]

@@ -43,7 +43,7 @@ class OpenAIJudge:
     output tokens. ``fallback`` judges what gets no valid answer (the embedded judge by default);
     ``say`` gets the line on where data goes, and a dry run's requests (default: standard error).
 
-    Raises JudgeError where something has to be mended first: no key for OpenAI's own server, an
+    Raises JudgeError where something has to be corrected first: no key for OpenAI's own server, an
     address that is none, a key that would travel in the clear.
     """
 

@@ -16,7 +16,6 @@ from detector.trace import Int64
 
 # Of an op's own time, what recording takes: the median of nine recorded pairs (0.15 to 0.9).
 RECORDING: Final = 0.3
-_CUT_OFF: Final = frozenset(("truncated gz", "no closing bracket"))
 APPENDED: Final = 0.125  # of a torch.cat appending to a growing tensor
 
 
@@ -30,7 +29,7 @@ def _without_graph(s: Signals, rows: Int64) -> Repair:
 
 def _is_whole(s: Signals) -> bool:
     """A file that is cut off may have lost its backward pass."""
-    return not _CUT_OFF & s.trace.coverage.repaired.keys()
+    return not s.trace.coverage.is_cut_off
 
 
 def _static_cache(s: Signals, rows: Int64) -> Repair:

@@ -1,11 +1,11 @@
-"""A smaller program with the same replays: what no repair touches becomes few events.
+"""A smaller program with the same replays: events that no repair touches are merged.
 
-Of a thread's events those that no repair names, that wait for nothing and that nothing waits for
-only take time. So many of their nodes as follow each other, a run, are one node, whose gap is the
-sum of theirs. One repair, that of most events (the pace of the whole host), may make such gaps
-shorter: then the run's gap shrinks to the sum of those. Replays of these repairs,
-and of any together, come out the same to the ns: a node that stays, stays with all that its time
-and its repairs depend on.
+An event of a thread that no repair names, that waits for nothing and that nothing waits for only
+takes time. A run, successive nodes of such events, becomes one node whose gap is the sum of theirs.
+One repair, the one of most events (the pace of the whole host), may shorten the gaps inside runs,
+too: it then shortens the gap of the run to the sum of the shorter gaps. Every node that the time or
+the repair of another depends on is kept, so replays of any of the repairs together come out the
+same to the ns.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ UInt64 = npt.NDArray[np.uint64]
 
 
 class Condensed:
-    """``columns``: the smaller program, the rows that stay, in order, and then a row for each run;
-    ``repairs``: the same repairs of its rows."""
+    """``columns``: the smaller program; its rows are those that are kept, in order, and then one
+    for each run. ``repairs``: the same repairs, of these rows."""
 
     def __init__(self, whole: Columns, repairs: Sequence[Repair], start: int, edges: Int64) -> None:
-        """``start``: repairs may be replayed of rows since then alone, ns; ``edges``: up to which
-        times replays are measured."""
+        """``start``, ns: a replay may take only those rows of a repair that begin since then;
+        ``edges``, ns: the times up to which replays are measured."""
         others, widest, gap = _flattened(whole, repairs, start)
         stays = _staying(whole, others, edges)
         kept = stays[::2] | stays[1::2]
@@ -135,11 +135,11 @@ def _dependencies(deps: Deps, new: Int32, count: int) -> Deps:
 def _flattened(
     whole: Columns, repairs: Sequence[Repair], start: int
 ) -> tuple[list[Repair], int, Int64]:
-    """The repairs, of the widest only what is no matter of gaps; which that is, -1 for none; and
-    the gaps after it.
+    """The repairs, without what the widest does to gaps; its place among them, -1 for none; and the
+    gaps after it.
 
-    Own time becomes gaps where no other repair has a say in it: neither a shorter own time, nor a
-    wait that goes and with it a part of the time that is shared out.
+    A shorter own time is a matter of gaps where no other repair changes it: none that shortens the
+    own time of the same row, and none that removes a wait, whose time counts as own time.
     """
     others = list(repairs)
     widest = max(range(len(repairs)), key=lambda i: sum(map(len, repairs[i].rows)), default=-1)

@@ -80,9 +80,8 @@ def small_collectives(s: Signals) -> Int64:
     small = (trace.msg_elems[rows] >= 0) & (trace.msg_elems[rows] * WIDEST < SMALL_BYTES)
     if not a.has_device:
         small = trace.dur[rows] < SHORT_NS
-    elif (
-        len(rows) and not (trace.msg_elems[rows] >= 0).any()
-    ):  # no sizes: by how long they take, when none waits
+    elif len(rows) and trace.msg_elems[rows].max() < 0:
+        # No sizes: by how long they take when none waits.
         fastest, known = s.once(_fastest_alike)
         small = np.where(known, fastest, trace.dur[rows]) < SHORT_NS // 10
     rows = np.setdiff1d(rows[small], s["extra-round"], assume_unique=True)

@@ -1,4 +1,4 @@
-"""Sets of rows that both the costs and the features go by, and how they are recognised.
+"""Sets of rows that both the costs and the features go by, and how they are recognized.
 
 Shapes are interned texts: each distinct one is read once, never once an event.
 """

@@ -339,6 +339,9 @@ def test_a_rank_that_fits_no_other_says_why() -> None:
     assert identity.alone(identity.jobs(ranks), ranks) == []
     other_world = [*ranks[:2], replace(silent, world_size=8)]
     assert identity.alone(identity.jobs(other_world), other_world) == []
+    other_run = replace(ranks[0], start=late.start, end=late.end, path="before.json")
+    for some in ([*ranks, other_run], [ranks[0], other_run]):  # its rank is there: not this job's
+        assert identity.alone(identity.jobs(some), some) == []
 
 
 def test_steps_of_a_job_are_those_of_most_of_its_ranks() -> None:

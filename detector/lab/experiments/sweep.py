@@ -170,7 +170,7 @@ def _shown(done: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """A line per trial."""
     yield "folds: mean  cpu [95 %]            gpu [95 %]            validation: cpu    gpu  fit s"
     for row in done:
-        cpu, gpu = (_told(row["folds"][side]) for side in SIDES)
+        cpu, gpu = (_with_interval(row["folds"][side]) for side in SIDES)
         valid = "  ".join(_figure(row["validation"][side]["value"]) for side in SIDES)
         plan = " ".join(f"{key}={value}" for key, value in row["plan"].items())
         yield (
@@ -179,7 +179,7 @@ def _shown(done: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         )
 
 
-def _told(figure: Mapping[str, float | None]) -> str:
+def _with_interval(figure: Mapping[str, float | None]) -> str:
     value, low, high = (_figure(figure[key]) for key in ("value", "low", "high"))
     return f"{value} [{low}, {high}]"
 
