@@ -58,7 +58,7 @@ def _unmet(activity: Activity, analyzed: AnalyzedTime) -> dict[Need, str]:
     elif not _device_works(activity, analyzed):
         unmet["device"] = "no device work falls into the analyzed time"
     if not len(activity.of(Cat.CPU_OP)):
-        unmet["host"] = "the trace has no host events"
+        unmet["host"] = "no ops were recorded"
     if activity.has_device and trace.coverage.kernels_with_launch < LEAST_LINKED:
         share = trace.coverage.kernels_with_launch
         unmet["links"] = f"only {_percent(share)} of the device events link to a launch"
@@ -89,7 +89,7 @@ def warnings(
     elif activity.has_device and not _device_works(activity, analyzed):
         found.append("no device work falls into the analyzed time: device activity unavailable")
     if not len(activity.of(Cat.CPU_OP)):
-        found.append("no host events: host activity unavailable")
+        found.append("no ops were recorded: host activity unavailable")
     coverage = trace.coverage
     if "cut off event" in coverage.dropped:
         found.append("truncated file: it ends within an event, and what came after is missing")

@@ -203,7 +203,7 @@ ODD: dict[str, list[Json]] = {
     "one copy without size": [event("gpu_memcpy", "Memcpy HtoD", 5, 5, device=0, stream=7)],
     "no kernels": [op(i * 100) for i in range(40)],
     "no kernels but launches": [r for i in range(40) for r in work(i * 100.0, i)[:2]],
-    "no host events": [kernel(i * 100) for i in range(40)],
+    "no ops were recorded": [kernel(i * 100) for i in range(40)],
     "annotations alone": [note(i * 10, 5, f"note {i % 3}") for i in range(40)],
     "steps alone": [step(i, i * 10, 10) for i in range(40)],
     "one step": [step(0, 0, 4_000), *works(40)],
