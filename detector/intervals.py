@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+Bool = npt.NDArray[np.bool_]
 Int64 = npt.NDArray[np.int64]
 
 
@@ -68,6 +69,13 @@ class Intervals:
     def covered(self, start: Int64, end: Int64) -> Int64:
         """Covered time inside each window [start, end), ns."""
         return self.before(end) - self.before(start)
+
+    def contain(self, times: Int64) -> Bool:
+        """Which of these times lie inside."""
+        if not len(self.start):
+            return np.zeros(len(times), np.bool_)
+        last = np.searchsorted(self.start, times, side="right") - 1
+        return np.asarray((last >= 0) & (times < self.end[last]))
 
     def invert(self, start: int, end: int) -> Intervals:
         """What of [start, end) is not covered."""
@@ -126,3 +134,9 @@ class Intervals:
 
 
 EMPTY = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def count_within(times: Int64, start: Int64, end: Int64) -> Int64:
+    """How many of these times, in any order, lie in each [start, end)."""
+    times = np.sort(times)
+    return np.asarray(np.searchsorted(times, end) - np.searchsorted(times, start))

@@ -17,7 +17,7 @@ import numpy as np
 from detector import vocabulary
 from detector.activity import Activity
 from detector.errors import TraceError
-from detector.intervals import Intervals
+from detector.intervals import Intervals, count_within
 from detector.trace import Bool, Cat, Int64, Step, Trace
 
 MAX_WINDOWS: Final = 20_000
@@ -213,8 +213,7 @@ def _warmup(
 
 def _busier(times: Int64, start: Int64, end: Int64, most: int) -> Bool:
     """Which of the first ``most`` steps have such events although most later steps have none."""
-    times = np.sort(times)
-    count = np.searchsorted(times, end) - np.searchsorted(times, start)
+    count = count_within(times, start, end)
     return np.array(
         [count[i] > 0 and np.median(count[i + 1 :]) == 0 for i in range(most)], np.bool_
     )

@@ -20,8 +20,6 @@ SIGNAL = """
     Signal(
         "tea-break",
         "Breaks for tea",
-        "events",
-        ("host",),
         lambda s: np.array(
             [i for i in s.host_events if s.trace.names[s.trace.name[i]] == "tea"], np.int64
         ),

@@ -63,7 +63,7 @@ class Occurring:
     def _all(self, pattern: str, kind: Cited) -> _Named:
         """What to cite of all occurrences in the trace."""
         rows = BY_ID[pattern].occurrences(self.signals).rows
-        if SIGNALS[BY_ID[pattern].signal].unit == "gaps":
+        if SIGNALS[BY_ID[pattern].signal].is_gap:
             return self._gaps(rows)
         ops = rows[self.trace.cat[rows] == Cat.CPU_OP]
         if kind == "launched" and self.a.has_device and not self.trace.is_device_work[rows].any():

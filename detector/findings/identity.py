@@ -43,7 +43,7 @@ def code_place(signals: Signals, candidate: Candidate) -> str:
         found = climb(trace, host, wanted, OWN)
         if (found >= 0).any():
             return _frame(_heaviest(signals, found, ns))
-    if SIGNALS[candidate.pattern.signal].unit == "gaps":
+    if SIGNALS[candidate.pattern.signal].is_gap:
         return ""  # nothing happens there that could name it
     ops = np.where(trace.op[rows] >= 0, trace.op[rows], rows)
     return _DIGITS.sub("#", _heaviest(signals, _outermost(signals, ops), ns))
@@ -52,7 +52,7 @@ def code_place(signals: Signals, candidate: Candidate) -> str:
 def _owners(s: Signals, candidate: Candidate) -> Int64:
     """The event that each occurrence is; for a gap the frame around it, where there is one."""
     rows = candidate.occurrences.rows
-    if SIGNALS[candidate.pattern.signal].unit != "gaps":
+    if not SIGNALS[candidate.pattern.signal].is_gap:
         return rows
     found = gaps(s)
     at = np.minimum(np.searchsorted(found.after, rows), max(len(found.after) - 1, 0))

@@ -18,10 +18,10 @@ from detector.patterns.circumstances import (
     uses_graphs,
 )
 from detector.patterns.pattern import WHOLE, Advice, Pattern
-from detector.patterns.repairs import calls_of, quicker_host, shorter_gaps, spared_both_ways
+from detector.patterns.repairs import quicker_host, shorter_gaps, spared_both_ways
 from detector.replay.repair import Repair
 from detector.signals import Signals
-from detector.signals.python import gap_before, loop_rounds, ordinary_gap
+from detector.signals.python import calls_of, gap_before, loop_rounds, ordinary_gap
 from detector.trace import Int64
 
 GRAPH_SHARE: Final = 0.1  # of the host's time per kernel: what a graph replay leaves
@@ -61,7 +61,7 @@ def _on_device(s: Signals, rows: Int64) -> Repair:
     calls = calls_of(s, copies)
     ops = s.enclosing(trace.op[copies].astype(np.int64), vocabulary.READS_BACK)
     waits = np.unique(ops[ops >= 0])
-    inside = a.spans(waits).covered(trace.start[a.sync_rows], trace.start[a.sync_rows] + 1) > 0
+    inside = a.spans(waits).contain(trace.start[a.sync_rows])
     return Repair(remove=rows, unwait=np.union1d(calls, a.sync_rows[inside]), drop=copies)
 
 

@@ -12,11 +12,11 @@ from detector.patterns import capability
 from detector.patterns.circumstances import has_loader, in_inference, on_cpu, under_ddp
 from detector.patterns.pattern import WHOLE, Advice, Pattern
 from detector.patterns.places import op_around
-from detector.patterns.repairs import CALL_NS, calls_of, removed, shorter_gaps
+from detector.patterns.repairs import CALL_NS, removed, shorter_gaps
 from detector.replay.repair import Repair
 from detector.signals import Signals
 from detector.signals.copies import made_for
-from detector.signals.python import gap_before
+from detector.signals.python import calls_of, gap_before
 from detector.trace import Int64
 
 _LOADER: Final = ("loader",)
@@ -36,10 +36,7 @@ def _waits_for(s: Signals, copies: Int64) -> Int64:
     """Synchronizations in the op that copies."""
     waits = s["input-copy-wait"]
     ops = s.enclosing(s.trace.op[copies].astype(np.int64), vocabulary.MOVES)
-    spans = s.activity.spans(ops[ops >= 0])
-    at = s.trace.start[waits]
-    found: Int64 = waits[spans.covered(at, at + 1) > 0]
-    return found
+    return waits[s.activity.spans(ops[ops >= 0]).contain(s.trace.start[waits])]
 
 
 def _no_transfer(s: Signals, rows: Int64) -> Repair:

@@ -81,12 +81,6 @@ def shortened(s: Signals, rows: Int64, ns: Int64) -> Repair:
     return Repair(own=(rows, (own * share).astype(np.int64)))
 
 
-def calls_of(s: Signals, work: Int64) -> Int64:
-    """The calls that launched this work."""
-    calls = s.trace.launch[work]
-    return distinct(calls[calls >= 0])
-
-
 def quicker_host(s: Signals, rows: Int64, share: float, longest: int) -> Repair:
     """Host events keep a share of their own time, and of the idle time before them up to
     ``longest`` ns: longer gaps have other reasons."""

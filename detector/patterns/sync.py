@@ -11,9 +11,10 @@ from detector import vocabulary
 from detector.patterns.circumstances import in_inference, in_training, on_rocm, scales_gradients
 from detector.patterns.pattern import WHOLE, Advice, Pattern
 from detector.patterns.places import op_around
-from detector.patterns.repairs import CALL_NS, calls_of, removed
+from detector.patterns.repairs import CALL_NS, removed
 from detector.replay.repair import Repair
 from detector.signals import Signals
+from detector.signals.python import calls_of
 from detector.trace import Cat, Int64
 
 
@@ -45,9 +46,7 @@ def _copies_beside(s: Signals, waits: Int64, ops: re.Pattern[str]) -> Int64:
     spans = s.activity.spans(around[around >= 0])
     copies = s.activity.copies_of("d2h")
     launch = s.trace.launch[copies]
-    at = s.trace.start[np.where(launch >= 0, launch, copies)]
-    found: Int64 = copies[(launch >= 0) & (spans.covered(at, at + 1) > 0)]
-    return found
+    return copies[(launch >= 0) & spans.contain(s.trace.start[launch])]
 
 
 def _queued(s: Signals, rows: Int64) -> Repair:

@@ -194,21 +194,13 @@ def _fastest(key: Int64, value: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int
 
 
 SIGNALS: Final = (
-    Signal("extra-round", "Reductions of micro-steps", "launches", ("comm",), extra_rounds),
-    Signal("small-collective", "Collectives under 1 MB", "launches", ("comm",), small_collectives),
-    Signal("exposed-collective", "Collectives beside no compute", "launches", ("comm",), exposed),
-    Signal(
-        "straggler",
-        "Collectives that wait for a late rank",
-        "launches",
-        ("comm",),
-        late_ranks,
-    ),
+    Signal("extra-round", "Reductions of micro-steps", extra_rounds),
+    Signal("small-collective", "Collectives under 1 MB", small_collectives),
+    Signal("exposed-collective", "Collectives beside no compute", exposed),
+    Signal("straggler", "Collectives that wait for a late rank", late_ranks),
     Signal(
         "unused-parameters",
         "Searches for unused parameters",
-        "events",
-        ("host", "comm"),
         lambda s: s.activity.host("unused_parameters"),
     ),
 )

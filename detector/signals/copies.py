@@ -9,7 +9,7 @@ import numpy as np
 from detector import vocabulary
 from detector.signals.definition import Signal, Signals
 from detector.signals.event_sets import are_handles
-from detector.trace import Bool, Int64
+from detector.trace import Int64
 
 SMALL_BYTES: Final = 64 * 1024
 SCALAR_BYTES: Final = 16  # one value, of the widest type there is
@@ -31,7 +31,7 @@ def made_for(s: Signals) -> tuple[Int64, Int64]:
     copies = copies[trace.op[copies] >= 0]
     factory = np.full(len(copies), -1, np.int64)
     made = a.ops("factory")
-    made = made[_silent(s, made)]
+    made = made[s.count_during(made, a.launches) == 0]
     made = made[~are_handles(s.activity, made)]
     made = made[np.argsort(trace.end[made], kind="stable")]  # they may nest
     if not len(made) or not len(copies):
@@ -47,13 +47,6 @@ def made_for(s: Signals) -> tuple[Int64, Int64]:
     first = np.append(True, last[1:] != last[:-1])
     factory[near & first] = last[near & first]
     return copies, factory
-
-
-def _silent(s: Signals, ops: Int64) -> Bool:
-    launched = np.sort(s.trace.start[s.activity.launches])
-    first = np.searchsorted(launched, s.trace.start[ops])
-    silent: Bool = np.searchsorted(launched, s.trace.end[ops]) == first
-    return silent
 
 
 def tiny_copies(s: Signals) -> Int64:
@@ -101,24 +94,10 @@ def fallbacks(s: Signals) -> Int64:
 
 
 SIGNALS: Final = (
-    Signal(
-        "factory-copy",
-        "Copies of tensors made on the host",
-        "launches",
-        ("device", "host"),
-        factory_copies,
-    ),
-    Signal("tiny-copy", "Copies under 64 KB", "launches", ("device",), tiny_copies),
-    Signal(
-        "pageable-copy", "Copies from pageable memory", "launches", ("device",), pageable_copies
-    ),
-    Signal("inline-copy", "Pinned copies beside no kernel", "launches", ("device",), inline_copies),
-    Signal(
-        "tensor-readback",
-        "Copies of tensors to the host",
-        "launches",
-        ("device",),
-        tensor_readbacks,
-    ),
-    Signal("fallback-op", "Ops that fall back to the CPU", "events", ("device", "host"), fallbacks),
+    Signal("factory-copy", "Copies of tensors made on the host", factory_copies),
+    Signal("tiny-copy", "Copies under 64 KB", tiny_copies),
+    Signal("pageable-copy", "Copies from pageable memory", pageable_copies),
+    Signal("inline-copy", "Pinned copies beside no kernel", inline_copies),
+    Signal("tensor-readback", "Copies of tensors to the host", tensor_readbacks),
+    Signal("fallback-op", "Ops that fall back to the CPU", fallbacks),
 )

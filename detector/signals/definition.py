@@ -6,20 +6,17 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from detector import vocabulary
 from detector.activity import CALLS, HOST_NAMED, OP_DEPTH, Activity
-from detector.index_sets import union
-from detector.intervals import Intervals
+from detector.intervals import Intervals, count_within
 from detector.signals.frames import owners, readable
 from detector.signals.timeline import FOREVER, Timeline, timeline
-from detector.taxonomy import Need
 from detector.trace import HOST_CATS, Bool, Cat, Int8, Int64, Trace
 
-Unit = Literal["events", "launches", "gaps"]
 T = TypeVar("T")
 
 _ENGINE: Final = 0.8  # a thread with so much of its launches in backward is the engine's
@@ -29,15 +26,14 @@ _ENGINE: Final = 0.8  # a thread with so much of its launches in backward is the
 class Signal:
     """A set of rows of a trace, in time order.
 
-    ``needs``: what the trace has to hold for the set to be meaningful; without it the set may be
-    empty although the thing is there. ``find`` never raises on a trace that lacks it.
+    ``label``: what the rows are called in documents. ``find`` never raises where the trace lacks
+    what it looks for: the set is empty. ``is_gap``: a row stands for the stretch that it ends.
     """
 
     name: str
     label: str
-    unit: Unit
-    needs: tuple[Need, ...]
     find: Callable[[Signals], Int64]
+    is_gap: bool = False
 
 
 class Signals:
@@ -174,15 +170,39 @@ class Signals:
         """Ops, annotations, Python frames and calls of all threads."""
         return self.activity.of(*HOST_CATS)
 
+    # -- what lies in what ---------------------------------------------------------------------
+
+    def are_inside(self, events: Int64, rows: Int64) -> Bool:
+        """Which events begin in the time of one of these rows, on its thread; -1 does not."""
+        trace, found = self.trace, np.zeros(len(events), np.bool_)
+        for track in np.unique(trace.track[rows]).tolist():
+            mine = np.flatnonzero((events >= 0) & (trace.track[events] == track))
+            spans = self.activity.spans(self.on(rows, track))
+            found[mine] = spans.contain(trace.start[events[mine]])
+        return found
+
     def inside(self, rows: Int64) -> Int64:
         """Host events that begin in the time of these, on their threads; they themselves too."""
-        program, found = self.host_program, []
+        return self.host_program[self.are_inside(self.host_program, rows)]
+
+    def count_inside(self, rows: Int64, events: Int64) -> Int64:
+        """How many of these events begin in the time of each row, on its thread."""
+        count = np.zeros(len(rows), np.int64)
         for track in np.unique(self.trace.track[rows]).tolist():
-            mine = self.on(program, track)
-            spans = self.activity.spans(self.on(rows, track))
-            at = self.trace.start[mine]
-            found.append(mine[spans.covered(at, at + 1) > 0])
-        return union(*found) if found else rows[:0]
+            mine = self.trace.track[rows] == track
+            count[mine] = self.count_during(rows[mine], self.on(events, track))
+        return count
+
+    def count_during(self, rows: Int64, events: Int64) -> Int64:
+        """How many of these events begin in the time of each row, on any thread."""
+        trace = self.trace
+        return count_within(trace.start[events], trace.start[rows], trace.end[rows])
+
+    def caller(self, work: Int64) -> Int64:
+        """The call that launched each piece of device work; where only an ``External id`` joins it
+        to the host (ROCm), its op; else -1."""
+        launch = self.trace.launch[work]
+        return np.where(launch >= 0, launch, self.trace.op[work]).astype(np.int64)
 
     @cached_property
     def idle_before(self) -> Int64:

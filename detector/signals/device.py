@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from detector import vocabulary
-from detector.index_sets import difference
+from detector.index_sets import difference, distinct
 from detector.signals.definition import Signal, Signals
 from detector.signals.event_sets import bias_before_norm, casts, misaligned_matmuls, multiprocessors
 from detector.trace import Bool, Cat, Int64
@@ -24,16 +24,8 @@ REACH: Final = 12  # ops between a product of attention and its softmax
 
 def issued(s: Signals, ops: Int64) -> Int64:
     """Device work whose launch lies in these ops' own time, on their thread."""
-    a, trace = s.activity, s.trace
-    work = a.device_work
-    launch = np.where(trace.launch[work] >= 0, trace.launch[work], trace.op[work])
-    found = np.zeros(len(work), np.bool_)
-    for track in np.unique(trace.track[ops]):
-        spans = a.spans(s.on(ops, int(track)))
-        mine = (launch >= 0) & (trace.track[launch] == track)
-        at = trace.start[launch[mine]]
-        found[mine] = spans.covered(at, at + 1) > 0
-    return work[found]
+    work = s.activity.device_work
+    return work[s.are_inside(s.caller(work), ops)]
 
 
 def fp32_matrix(s: Signals) -> Int64:
@@ -158,60 +150,42 @@ def copy_ops(s: Signals) -> Int64:
     rows = difference(rows[rows >= 0], s.enclosing(s["cat-append"], vocabulary.COPIES_ONLY))
     around = s.trace.parent[rows]
     rows = rows[~np.isin(around, a.named(s.cpu_ops, vocabulary.COPIES_FOR_ITSELF, Cat.CPU_OP))]
-    inside_casts = a.spans(s["cast-op"]).covered(s.trace.start[rows], s.trace.start[rows] + 1)
-    rows = rows[inside_casts == 0]
+    rows = rows[~a.spans(s["cast-op"]).contain(s.trace.start[rows])]
     if not a.has_device:
-        return np.setdiff1d(rows, _in_loader(s, rows))
+        return _outside_loader(s, rows)
     moved = np.concatenate([a.kernels_of("copy"), a.kernels_of("cat"), a.copies_of("d2d")])
     return _issuing(s, rows, moved)
 
 
-def _in_loader(s: Signals, rows: Int64) -> Int64:
-    inside = s.activity.loader.covered(s.trace.start[rows], s.trace.start[rows] + 1)
-    found: Int64 = rows[inside > 0]
-    return found
+def _outside_loader(s: Signals, rows: Int64) -> Int64:
+    return distinct(rows[~s.activity.loader.contain(s.trace.start[rows])])
 
 
 def _computing(s: Signals, ops: Int64) -> Int64:
     """The ops that issue device work; on a CPU run the ops outside the loader."""
     if not s.activity.has_device:
-        return np.setdiff1d(ops, _in_loader(s, ops))
+        return _outside_loader(s, ops)
     return _issuing(s, ops, s.activity.kernels)
 
 
 def _issuing(s: Signals, ops: Int64, work: Int64) -> Int64:
     """The ops during which, on their thread, some of this work is launched."""
-    trace = s.trace
-    call = np.where(trace.launch[work] >= 0, trace.launch[work], trace.op[work])
-    call = call[call >= 0]
-    found = np.zeros(len(ops), np.bool_)
-    for track in np.unique(trace.track[ops]):
-        mine = trace.track[ops] == track
-        at = np.sort(trace.start[call[trace.track[call] == track]])
-        first = np.searchsorted(at, trace.start[ops[mine]])
-        found[mine] = np.searchsorted(at, trace.end[ops[mine]]) > first
-    return ops[found]
+    call = s.caller(work)
+    return ops[s.count_inside(ops, call[call >= 0]) > 0]
 
 
 def zero_grads(s: Signals) -> Int64:
     """``zero_grad`` calls that fill gradients."""
-    around, zero = s.activity.host("zero_grad"), s.activity.ops("zero")
-    at = np.sort(s.trace.start[zero])
-    filled = np.searchsorted(at, s.trace.end[around]) > np.searchsorted(at, s.trace.start[around])
-    found: Int64 = around[filled]
-    return found
+    around = s.activity.host("zero_grad")
+    filled: Int64 = around[s.count_during(around, s.activity.ops("zero")) > 0]
+    return filled
 
 
 def optimizer_walks(s: Signals) -> Int64:
     """Optimizer steps without a foreach or fused op, with ten ops and more."""
-    steps, trace = s.activity.host("optimizer_step"), s.trace
-    foreach = np.sort(trace.start[s.activity.ops("foreach")])
-    ops = np.sort(trace.start[s.activity.top_ops])
-    none = np.searchsorted(foreach, trace.end[steps]) == np.searchsorted(
-        foreach, trace.start[steps]
-    )
-    many = np.searchsorted(ops, trace.end[steps]) - np.searchsorted(ops, trace.start[steps]) >= 10
-    found: Int64 = steps[none & many]
+    a, steps = s.activity, s.activity.host("optimizer_step")
+    none = s.count_during(steps, a.ops("foreach")) == 0
+    found: Int64 = steps[none & (s.count_during(steps, a.top_ops) >= 10)]
     return found
 
 
@@ -226,41 +200,15 @@ def bias_adds(s: Signals) -> Int64:
 
 
 SIGNALS: Final = (
-    Signal("fp32-matrix", "Matrix kernels in full fp32", "launches", ("device",), fp32_matrix),
-    Signal(
-        "misaligned-gemm",
-        "GEMM kernels with dimensions not divisible by 8",
-        "launches",
-        ("device", "shapes"),
-        misaligned,
-    ),
-    Signal(
-        "underfilled-kernel",
-        "Kernels with too few blocks",
-        "launches",
-        ("device", "grids"),
-        underfilled,
-    ),
-    Signal(
-        "attention-between",
-        "Work between the products of attention",
-        "launches",
-        ("host",),
-        attention,
-    ),
-    Signal(
-        "pointwise-chain", "Chains of pointwise kernels", "launches", ("host",), pointwise_chains
-    ),
-    Signal("cast-op", "Casts", "events", ("host",), cast_ops),
-    Signal("copy-op", "Ops that only copy", "events", ("host",), copy_ops),
-    Signal(
-        "layout-kernel",
-        "Layout transforms",
-        "launches",
-        ("device",),
-        lambda s: s.activity.kernels_of("layout"),
-    ),
-    Signal("zero-grad", "zero_grad calls that fill", "events", ("host",), zero_grads),
-    Signal("optimizer-walk", "Optimizer steps by parameter", "events", ("host",), optimizer_walks),
-    Signal("bias-add", "Bias adds before a norm", "launches", ("host", "shapes"), bias_adds),
+    Signal("fp32-matrix", "Matrix kernels in full fp32", fp32_matrix),
+    Signal("misaligned-gemm", "GEMM kernels with dimensions not divisible by 8", misaligned),
+    Signal("underfilled-kernel", "Kernels with too few blocks", underfilled),
+    Signal("attention-between", "Work between the products of attention", attention),
+    Signal("pointwise-chain", "Chains of pointwise kernels", pointwise_chains),
+    Signal("cast-op", "Casts", cast_ops),
+    Signal("copy-op", "Ops that only copy", copy_ops),
+    Signal("layout-kernel", "Layout transforms", lambda s: s.activity.kernels_of("layout")),
+    Signal("zero-grad", "zero_grad calls that fill", zero_grads),
+    Signal("optimizer-walk", "Optimizer steps by parameter", optimizer_walks),
+    Signal("bias-add", "Bias adds before a norm", bias_adds),
 )

@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 
 from detector import vocabulary
-from detector.intervals import Intervals
 from detector.signals.definition import Signal, Signals
 from detector.signals.timeline import FOREVER
 from detector.trace import Bool, Cat, Int64
@@ -41,30 +40,16 @@ def compilation(s: Signals) -> Int64:
     if not len(rows):
         return rows
     certain = np.isin(rows, a.named(rows, vocabulary.COMPILES), assume_unique=True)
-    compiles = certain | (launches_inside(s, rows) == 0)
+    compiles = certain | (s.count_inside(rows, a.launches) == 0)
     kept = np.zeros(len(rows), np.bool_)
     for track in np.unique(trace.track[rows]):
         here = trace.track[rows] == track
         running = a.spans(rows[here & ~compiles])
         compiling = a.spans(rows[here & certain])
-        outside = (running - compiling).covered(trace.start[rows], trace.start[rows] + 1) == 0
-        candidate = here & compiles & outside
+        candidate = here & compiles & ~(running - compiling).contain(trace.start[rows])
         long = a.spans(rows[candidate]).lasting(COMPILE_NS)
-        kept |= candidate & (long.covered(trace.start[rows], trace.start[rows] + 1) > 0)
+        kept |= candidate & long.contain(trace.start[rows])
     return rows[kept]
-
-
-def launches_inside(s: Signals, rows: Int64) -> Int64:
-    """How many launches begin in each event's time, on its thread."""
-    a, trace = s.activity, s.trace
-    count = np.zeros(len(rows), np.int64)
-    for track in np.unique(trace.track[rows]):
-        here = trace.track[rows] == track
-        at = trace.start[s.on(a.launches, track)]
-        count[here] = np.searchsorted(at, trace.end[rows[here]]) - np.searchsorted(
-            at, trace.start[rows[here]]
-        )
-    return count
 
 
 # -- preprocessing -------------------------------------------------------------------------------
@@ -74,7 +59,7 @@ def preprocessing_frames(s: Signals) -> Int64:
     """Frames of image, audio, video, text and array work in which nothing is launched."""
     rows = s.activity.of(Cat.PYTHON_FUNCTION)
     rows = s.activity.named(rows, vocabulary.PREPROCESSES, Cat.PYTHON_FUNCTION)
-    silent: Int64 = rows[launches_inside(s, rows) == 0]
+    silent: Int64 = rows[s.count_inside(rows, s.activity.launches) == 0]
     return silent
 
 
@@ -86,7 +71,7 @@ def host_only_ops(s: Signals) -> Int64:
     ops = s.activity.aten
     own = s.own_time[ops]
     ops = ops[(own >= LONG_OP_NS) & (2 * own >= s.trace.dur[ops])]
-    ops = ops[launches_inside(s, ops) == 0]
+    ops = ops[s.count_inside(ops, s.activity.launches) == 0]
     return np.setdiff1d(ops, s["op-stall"], assume_unique=True)
 
 
@@ -258,47 +243,22 @@ def step_markers(s: Signals) -> Int64:
     return s.activity.named(s.activity.of(*cats), vocabulary.STEP_MARKER, *cats)
 
 
-def within(s: Signals, rows: Int64, spans: Intervals) -> Int64:
-    """The rows that begin inside ``spans``."""
-    start = s.trace.start[rows]
-    found: Int64 = rows[spans.covered(start, start + 1) > 0]
-    return found
-
-
 SIGNALS: Final = (
-    Signal(
-        "loader", "Calls for the next batch", "events", ("host",), lambda s: s.activity.loader_rows
-    ),
+    Signal("loader", "Calls for the next batch", lambda s: s.activity.loader_rows),
     Signal(
         "loader-sync",
         "Batches made on the training thread",
-        "events",
-        ("host",),
         lambda s: _loader_calls(s, "loader_sync"),
     ),
-    Signal("loader-workers", "Waits for loader workers", "events", ("host",), worker_waits),
-    Signal("compilation", "Compilation", "events", ("host",), compilation),
-    Signal(
-        "collection", "Garbage collections", "events", ("host",), lambda s: s.activity.host("gc")
-    ),
-    Signal(
-        "preprocessing-frame",
-        "Image, audio, video and array frames",
-        "events",
-        ("host",),
-        preprocessing_frames,
-    ),
-    Signal("host-only-op", "Ops that compute on the host", "events", ("host",), host_only_ops),
-    Signal("preprocessing", "Preprocessing", "events", ("host",), preprocessing),
-    Signal("op-stall", "Ops in which the host was stopped", "events", ("host",), op_stalls),
-    Signal("pause", "Isolated pauses of the main thread", "gaps", ("host",), pauses),
-    Signal("allocation", "Allocator calls in steady state", "events", ("host",), allocations),
-    Signal(
-        "first-use-allocation",
-        "Allocator calls of the first use",
-        "events",
-        ("host",),
-        first_use_allocations,
-    ),
-    Signal("step-marker", "Step markers", "events", (), step_markers),
+    Signal("loader-workers", "Waits for loader workers", worker_waits),
+    Signal("compilation", "Compilation", compilation),
+    Signal("collection", "Garbage collections", lambda s: s.activity.host("gc")),
+    Signal("preprocessing-frame", "Image, audio, video and array frames", preprocessing_frames),
+    Signal("host-only-op", "Ops that compute on the host", host_only_ops),
+    Signal("preprocessing", "Preprocessing", preprocessing),
+    Signal("op-stall", "Ops in which the host was stopped", op_stalls),
+    Signal("pause", "Isolated pauses of the main thread", pauses, is_gap=True),
+    Signal("allocation", "Allocator calls in steady state", allocations),
+    Signal("first-use-allocation", "Allocator calls of the first use", first_use_allocations),
+    Signal("step-marker", "Step markers", step_markers),
 )

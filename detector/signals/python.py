@@ -14,7 +14,7 @@ from detector.signals.definition import Signal, Signals
 from detector.signals.event_sets import cat_appends, needless_dropout, needless_graph
 from detector.signals.frames import OWN, climb
 from detector.signals.host import waits_for_ranks
-from detector.trace import Bool, Cat, Int64, Trace
+from detector.trace import Bool, Cat, Int64
 
 ROUNDS: Final = 10  # as many repeats of one op make a loop
 MOST_ACCESSES: Final = 6  # of a round
@@ -301,72 +301,51 @@ def launching(s: Signals) -> Int64:
     tracks = np.unique(trace.track[a.launches])
     rows = s.host_program[np.isin(trace.track[s.host_program], tracks)]
     other = [s["loader"], s["compilation"], s["preprocessing"], s["collection"], s["op-stall"]]
-    calls = [a.calls("sync"), a.calls("alloc"), calls_of(trace, a.pageable_h2d)]
+    calls = [a.calls("sync"), a.calls("alloc"), calls_of(s, a.pageable_h2d)]
     out = union(s.inside(union(*other)), *calls)
     rows = np.setdiff1d(rows, out, assume_unique=True)
     found: Int64 = rows[s.own_time[rows] < LONGEST_NS]
     return found
 
 
-def calls_of(trace: Trace, work: Int64) -> Int64:
-    """The calls that launched this work."""
-    calls = trace.launch[work]
-    return calls[calls >= 0].astype(np.int64)
+def calls_of(s: Signals, work: Int64) -> Int64:
+    """The calls that launched this work, each once."""
+    calls = s.trace.launch[work]
+    return distinct(calls[calls >= 0])
 
 
 SIGNALS: Final = (
-    Signal("launching", "Host work between launches", "events", ("device", "links"), launching),
+    Signal("launching", "Host work between launches", launching),
     Signal(
         "gc-pause",
         "Collections and isolated pauses",
-        "gaps",
-        ("host",),
         lambda s: union(s["collection"], difference(s["pause"], s["array-gap"])),
+        is_gap=True,
     ),
     Signal(
         "needless-autograd",
         "Autograd without backward",
-        "events",
-        ("host",),
         lambda s: union(s["needless-graph"], s["needless-dropout"]),
     ),
-    Signal(
-        "array-gap",
-        "Array work between a tensor and the next",
-        "gaps",
-        ("host",),
-        array_gaps,
-    ),
+    Signal("array-gap", "Array work between a tensor and the next", array_gaps, is_gap=True),
     Signal(
         "preparation",
         "Preprocessing, seen or between array and tensor",
-        "events",
-        ("host",),
         lambda s: union(s["preprocessing"], s["array-gap"]),
     ),
-    Signal("python-gap", "CPU time in plain Python", "gaps", ("host",), python_gaps),
-    Signal("row-loop", "Row accesses in a loop", "events", ("host",), loops),
-    Signal("compiled-region", "Calls of compiled code", "events", ("host",), compiled_regions),
-    Signal("graph-break", "Compiled regions after a break", "events", ("host",), graph_breaks),
+    Signal("python-gap", "CPU time in plain Python", python_gaps, is_gap=True),
+    Signal("row-loop", "Row accesses in a loop", loops),
+    Signal("compiled-region", "Calls of compiled code", compiled_regions),
+    Signal("graph-break", "Compiled regions after a break", graph_breaks),
     Signal(
         "needless-graph",
         "Ops that record a graph without backward",
-        "events",
-        ("host",),
         lambda s: needless_graph(s.activity),
     ),
-    Signal(
-        "needless-dropout",
-        "Dropout without backward",
-        "events",
-        ("host",),
-        lambda s: needless_dropout(s.activity),
-    ),
+    Signal("needless-dropout", "Dropout without backward", lambda s: needless_dropout(s.activity)),
     Signal(
         "cat-append",
         "torch.cat appending to a growing tensor",
-        "events",
-        ("host", "shapes"),
         lambda s: cat_appends(s.activity),
     ),
 )

@@ -15,36 +15,24 @@ LEAST_LAUNCHES: Final = 20  # of fewer, nobody can say that each one waits
 BLOCKING_SHARE: Final = 0.2  # of the kernels, done when their launch returns; usual is one in fifty
 STALL_NS: Final = 1_000_000  # a launch reaches an idle device within microseconds
 
-# Signal -> who asks, of ``activity.SYNC_CAUSES``.
-CAUSES: Final = {
-    "scalar-readback-wait": "scalar",
-    "dynamic-shape-wait": "dynamic_shape",
-    "input-copy-wait": "h2d",
-    "tensor-readback-wait": "d2h",
-}
-_LABELS: Final = {
-    "scalar-readback-wait": "Waits for a single value",
-    "dynamic-shape-wait": "Waits for the size of a result",
-    "input-copy-wait": "Waits for a copy to the device",
-    "tensor-readback-wait": "Waits for a tensor",
-}
+# Signal, its label, and who asks, of ``activity.SYNC_CAUSES``.
+CAUSES: Final = (
+    ("scalar-readback-wait", "Waits for a single value", "scalar"),
+    ("dynamic-shape-wait", "Waits for the size of a result", "dynamic_shape"),
+    ("input-copy-wait", "Waits for a copy to the device", "h2d"),
+    ("tensor-readback-wait", "Waits for a tensor", "d2h"),
+)
 
 
 def called(s: Signals, work: Int64) -> Int64:
-    """When the host called for this device work, ns.
-
-    The start of its launch; where only an ``External id`` joins it (ROCm), of its op; else its own.
-    """
-    trace = s.trace
-    start = trace.start[work]
-    caller = np.where(trace.launch[work] >= 0, trace.launch[work], trace.op[work])
-    return np.where(caller >= 0, np.minimum(trace.start[caller], start), start)
+    """When the host called for this device work, ns: the start of its caller; else its own."""
+    start, caller = s.trace.start[work], s.caller(work)
+    return np.where(caller >= 0, np.minimum(s.trace.start[caller], start), start)
 
 
 def is_linked(s: Signals, work: Int64) -> Bool:
     """Which device work the trace joins to the host, by its launch or by its op."""
-    linked: Bool = (s.trace.launch[work] >= 0) | (s.trace.op[work] >= 0)
-    return linked
+    return s.caller(work) >= 0
 
 
 def pending(s: Signals) -> Intervals:
@@ -89,44 +77,20 @@ def explicit_waits(s: Signals) -> Int64:
     return difference(rows, s["blocking-launch"])
 
 
-def _of_cause(name: str) -> Signal:
+def _of_cause(name: str, label: str, cause: str) -> Signal:
     return Signal(
-        name,
-        _LABELS[name],
-        "events",
-        ("device", "host"),
-        lambda s: difference(s.activity.syncs_of(CAUSES[name]), s["unrecorded-wait"]),
+        name, label, lambda s: difference(s.activity.syncs_of(cause), s["unrecorded-wait"])
     )
 
 
 SIGNALS: Final = (
-    *(_of_cause(name) for name in CAUSES),
-    Signal(
-        "explicit-wait",
-        "Explicit synchronizations",
-        "events",
-        ("device", "host"),
-        explicit_waits,
-    ),
-    Signal(
-        "blocking-launch",
-        "Launches that wait for their kernel",
-        "events",
-        ("device", "links"),
-        blocking_launches,
-    ),
-    Signal(
-        "unrecorded-wait",
-        "Waits for work that was not recorded",
-        "events",
-        ("device", "host"),
-        unrecorded_waits,
-    ),
+    *(_of_cause(*wait) for wait in CAUSES),
+    Signal("explicit-wait", "Explicit synchronizations", explicit_waits),
+    Signal("blocking-launch", "Launches that wait for their kernel", blocking_launches),
+    Signal("unrecorded-wait", "Waits for work that was not recorded", unrecorded_waits),
     Signal(
         "unlinked-work",
         "Device work without a recorded launch",
-        "events",
-        ("device",),
         lambda s: s.activity.device_work[~is_linked(s, s.activity.device_work)],
     ),
 )

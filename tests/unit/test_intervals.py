@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from detector.intervals import EMPTY, Intervals
+from detector.intervals import EMPTY, Intervals, count_within
 
 
 def pieces(of: Intervals) -> list[tuple[int, int]]:
@@ -73,3 +73,15 @@ def test_bridging_joins_what_lies_close_but_not_across_a_border() -> None:
     assert cut.start.tolist() == [0, 40, 55]
     assert len(spans.bridged(1_000, none)) == 1
     assert len(Intervals(none, none).bridged(5, none)) == 0
+
+
+def test_times_inside_intervals() -> None:
+    spans = Intervals.union(np.array([0, 10]), np.array([5, 20]))
+    times = np.array([-1, 0, 4, 5, 10, 19, 20])
+    assert spans.contain(times).tolist() == [False, True, True, False, True, True, False]
+    assert not EMPTY.contain(times).any()
+
+
+def test_times_are_counted_in_half_open_spans() -> None:
+    times = np.array([7, 3, 5, 3])
+    assert count_within(times, np.array([0, 3, 5]), np.array([3, 7, 5])).tolist() == [0, 3, 0]
