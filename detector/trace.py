@@ -22,6 +22,7 @@ Int64 = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
 
 NS_PER_US = 1_000
+NS_PER_MS = 1_000_000
 
 
 class Cat(IntEnum):

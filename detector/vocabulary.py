@@ -68,7 +68,6 @@ CALLS: Final[dict[str, re.Pattern[str]]] = {
         "alloc": r"^(cuda|hip)(Malloc|Free|ExtMalloc|Host(Alloc|Malloc|Register|Free|Unregister))"
         r"|^cuMem(Alloc|Free|Create|Release|Map|Unmap|AddressReserve)",
         "capture": r"^(cuda|hip)(StreamBeginCapture|StreamEndCapture|GraphInstantiate)",
-        "module_load": r"^cu(Module|Library)(Load|GetFunction)|^hipModuleLoad(?!.*Launch)",
     }.items()
 }
 
@@ -81,9 +80,8 @@ REDUCES: Final = re.compile(r"(?i)reduce")
 # Collectives that exchange different data between any two ranks, and sends from rank to rank.
 EXCHANGES: Final = re.compile(r"(?i)all_?to_?all|send_?recv|^(nccl:)?(send|recv)")
 
-# The dispatcher's ops, and those that compute on the CPU.
+# The dispatcher's ops.
 DISPATCHED: Final = re.compile(r"^\w+::")
-CPU_COMPUTE: Final = re.compile(r"^(aten|torchvision|quantized|mkldnn)::")
 
 # Host-side events (cpu_op, user_annotation, python_function).
 HOST: Final[dict[str, re.Pattern[str]]] = {

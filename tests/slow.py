@@ -187,7 +187,7 @@ class Slow:
     @cached_property
     def compute_rows(self) -> list[Row]:
         if not self.has_device:
-            known = vocabulary.CPU_COMPUTE
+            known = vocabulary.HOST["compute"]
             return self.where(lambda r: r.cat == Cat.CPU_OP and known.search(r.name))
         return [r for r in self.kernel if r not in self.collective]
 
@@ -251,15 +251,6 @@ class Slow:
 
     def matrix(self) -> list[Row]:
         return self.kernels("gemm", "conv")
-
-    def inline(self) -> list[Row]:
-        busy: dict[int, int] = {}
-        for row in self.compute_rows:
-            busy[row.stream] = busy.get(row.stream, 0) + row.end - row.start
-        if not busy:
-            return []
-        stream = min(busy, key=lambda s: (-busy[s], s))
-        return [r for r in self.copies("h2d") if r.stream == stream]
 
     def bounced(self) -> list[Row]:
         back, there = self.copies("d2h"), self.copies("h2d")
@@ -554,7 +545,3 @@ def log(value: float) -> float:
 
 def log1p(value: float) -> float:
     return math.log2(1 + value)
-
-
-def log_us(row: Row) -> float:
-    return math.log2(max((row.end - row.start), 0.001))

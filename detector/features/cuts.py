@@ -68,9 +68,7 @@ class Sheet:
     @memoized
     def weight(self, name: str, weight: str) -> Values:
         """The weight of the events of a set that start."""
-        one = weight.removesuffix("^2")
-        values = sets.WEIGHTS[one](self.activity, self.rows(name))
-        values = values if one == weight else values**2
+        values = sets.WEIGHTS[weight](self.activity, self.rows(name))
         total = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
         return np.asarray(total[self.count(name)], np.float64)
 

@@ -9,19 +9,17 @@ import numpy as np
 
 from detector.activity import CALLS, Activity
 from detector.features.measure import (
-    LENGTH,
-    US,
-    Count,
-    Covered,
     Feature,
-    Log,
-    Log1p,
-    Longest,
-    MedianLength,
-    Ratio,
-    Spent,
-    mean,
+    count,
+    covered,
+    length,
+    log,
+    longest,
+    needing,
+    per,
     rate,
+    ratio,
+    spent,
     time_share,
 )
 from detector.intervals import EMPTY, Intervals
@@ -29,13 +27,7 @@ from detector.trace import NS_PER_US, Cat, Int64
 
 LONG_NS: Final = 50 * NS_PER_US  # a host op that computes, against one that only dispatches
 
-# -- sets ----------------------------------------------------------------------------------------
-
-
-def on_main_thread(activity: Activity, rows: Int64) -> Int64:
-    """The rows among these on the thread that feeds the device."""
-    found: Int64 = rows[activity.trace.track[rows] == activity.main_track]
-    return found
+# -- sets ------------------------------------------------------------------------------------------
 
 
 def silent_ops(activity: Activity) -> Int64:
@@ -50,13 +42,9 @@ def silent_ops(activity: Activity) -> Int64:
 
 
 def main_ops(activity: Activity) -> Intervals:
-    """Time of the main thread in ops, outside the loader."""
-    return activity.spans(on_main_thread(activity, activity.aten)) - activity.loader
-
-
-def main_calls(activity: Activity) -> Intervals:
-    """Time of the main thread in runtime and driver calls."""
-    return activity.spans(on_main_thread(activity, activity.of(*CALLS)))
+    """Time of the thread that feeds the device in ops, outside the loader."""
+    on_main = activity.trace.track[activity.aten] == activity.main_track
+    return activity.spans(activity.aten[on_main]) - activity.loader
 
 
 def blank(activity: Activity) -> Intervals:
@@ -68,13 +56,10 @@ def blank(activity: Activity) -> Intervals:
     return known.invert(int(trace.start.min()), int(trace.end.max()))
 
 
-def loader_of(kind: str) -> Callable[[Activity], Int64]:
-    """Loader calls of one kind of iterator."""
-
-    def rows(activity: Activity) -> Int64:
-        return np.intersect1d(activity.loader_rows, activity.host(kind), assume_unique=True)
-
-    return rows
+def worker_waits(activity: Activity) -> Int64:
+    """Loader calls that wait for worker processes."""
+    workers = activity.host("loader_workers")
+    return np.intersect1d(activity.loader_rows, workers, assume_unique=True)
 
 
 ROWS: Final[dict[str, Callable[[Activity], Int64]]] = {
@@ -82,133 +67,74 @@ ROWS: Final[dict[str, Callable[[Activity], Int64]]] = {
     "call": lambda activity: activity.of(*CALLS),
     "frame": lambda activity: activity.of(Cat.PYTHON_FUNCTION),
     "loader": lambda activity: activity.loader_rows,
-    "loader, no workers": loader_of("loader_sync"),
-    "loader, workers": loader_of("loader_workers"),
+    "loader, workers": worker_waits,
     "silent op": silent_ops,
 }
 INTERVALS: Final[dict[str, Callable[[Activity], Intervals]]] = {
     "main ops": main_ops,
-    "main calls": main_calls,
     "blank": blank,
-    "op time": lambda activity: activity.op_time,
-    "call time": lambda activity: activity.call_time,
 }
 
+# -- features --------------------------------------------------------------------------------------
 
-# -- features ------------------------------------------------------------------------------------
 
 FEATURES: Final = (
     Feature(
         "stretch",
-        "log2",
         "length against the median window's (of the wide window: a long step)",
-        Log(Ratio(LENGTH, MedianLength())),
-    ),
-    Feature("loader", "share", "the host waits for, or makes, a batch", time_share("loader")),
-    Feature(
-        "loader_sync",
-        "share",
-        "batches are made on the training thread",
-        time_share("loader, no workers"),
-    ),
-    Feature(
-        "loader_workers",
-        "share",
-        "the host waits for loader workers",
-        time_share("loader, workers"),
-    ),
-    Feature("main_ops", "share", "the main thread is in ops", time_share("main ops"), "host"),
-    Feature(
-        "main_calls",
-        "share",
-        "the main thread is in calls",
-        time_share("main calls"),
-        "host",
-    ),
-    Feature(
-        "blank",
-        "share",
-        "no thread is in an op, a call, the loader or the compiler",
-        time_share("blank"),
-        "host",
-    ),
-    Feature(
-        "blank_longest",
-        "share",
-        "the longest time without op, call, loader or compiler",
-        Ratio(Longest("blank"), LENGTH),
-        "host",
-    ),
-    Feature(
-        "blank_per_op",
-        "log2 us",
-        "blank time for each op",
-        Log(Ratio(Ratio(Covered("blank"), Count("op")), US)),
-        "host",
-    ),
-    Feature("op_us", "log2 us", "mean log duration of ops", mean("op", "log2(us)"), "host"),
-    Feature("op_rate", "log2 1/ms", "ops for each ms", rate("op"), "host"),
-    Feature("call_rate", "log2 1/ms", "driver calls for each ms", rate("call"), "host"),
-    Feature("frame_rate", "log2 1/ms", "Python frames for each ms", rate("frame"), "stacks"),
-    Feature(
-        "frames_per_op",
+        lambda cuts: np.log2(cuts.length / np.median(cuts.length)),
         "log2",
-        "Python frames for each op",
-        Log1p(Ratio(Count("frame"), Count("op"))),
+    ),
+    Feature("loader", "the host waits for, or makes, a batch", time_share("loader")),
+    Feature("loader_workers", "the host waits for loader workers", time_share("loader, workers")),
+    *needing(
+        "host",
+        Feature("main_ops", "the main thread is in ops", time_share("main ops")),
+        Feature(
+            "blank",
+            "no thread is in an op, a call, the loader or the compiler",
+            time_share("blank"),
+        ),
+        Feature(
+            "blank_longest",
+            "the longest time without op, call, loader or compiler",
+            ratio(longest("blank"), length),
+        ),
+        Feature(
+            "blank_per_op",
+            "blank time for each op",
+            log(ratio(covered("blank"), count("op")), NS_PER_US),
+            "log2 us",
+        ),
+        Feature("op_rate", "ops for each ms", rate("op"), "log2 1/ms"),
+        Feature("call_rate", "driver calls for each ms", rate("call"), "log2 1/ms"),
+        Feature(
+            "op_overlap", "ops that nest or overlap", log(ratio(spent("op"), covered("op"))), "log2"
+        ),
+    ),
+    *needing(
         "stacks",
+        Feature("frame_rate", "Python frames for each ms", rate("frame"), "log2 1/ms"),
+        Feature("frames_per_op", "Python frames for each op", per("frame", "op"), "log2"),
     ),
-    Feature(
-        "ops_per_launch",
-        "log2",
-        "ops for each launch",
-        Log1p(Ratio(Count("op"), Count("launch"))),
+    *needing(
         "device",
+        Feature("ops_per_launch", "ops for each launch", per("op", "launch"), "log2"),
+        Feature(
+            "silent_ops",
+            "the host computes: long innermost ops that start no device work",
+            time_share("silent op"),
+        ),
     ),
-    Feature(
-        "silent_ops",
-        "share",
-        "the host computes: long innermost ops that start no device work",
-        time_share("silent op"),
-        "device",
-    ),
-    Feature(
-        "op_overlap",
-        "log2",
-        "ops that nest or overlap",
-        Log(Ratio(Spent("op"), Covered("op"))),
-        "host",
-    ),
-    Feature("gc", "share", "the garbage collector runs", time_share("host:gc"), "stacks"),
-    Feature(
-        "preprocess",
-        "share",
-        "image or array libraries run",
-        time_share("host:preprocess"),
-        "stacks",
-    ),
-    Feature("alloc_share", "share", "driver allocation and freeing", time_share("call:alloc")),
-    Feature(
-        "alloc_rate",
-        "log2",
-        "allocating calls for each launch",
-        Log1p(Ratio(Count("call:alloc"), Count("launch"))),
-        "device",
-    ),
-    Feature("module_load", "share", "code is loaded lazily", time_share("call:module_load")),
-    Feature("compiling", "share", "torch.compile works", time_share("host:compile")),
-    Feature(
-        "compiled",
-        "share",
-        "compiled regions run",
-        time_share("host:compiled_region"),
-    ),
+    Feature("alloc_share", "driver allocation and freeing", time_share("call:alloc")),
+    Feature("compiled", "compiled regions run", time_share("host:compiled_region")),
     Feature(
         "compiled_rate",
-        "log2 1/ms",
         "compiled regions for each ms",
         rate("host:compiled_region"),
+        "log2 1/ms",
     ),
-    Feature("optimizer", "share", "the optimizer steps", time_share("host:optimizer_step")),
-    Feature("zero_grad", "share", "gradients are cleared", time_share("host:zero_grad")),
-    Feature("backward", "share", "the backward pass runs", time_share("host:backward")),
+    Feature("optimizer", "the optimizer steps", time_share("host:optimizer_step")),
+    Feature("zero_grad", "gradients are cleared", time_share("host:zero_grad")),
+    Feature("backward", "the backward pass runs", time_share("host:backward")),
 )

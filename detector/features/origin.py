@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from detector.activity import Activity
-from detector.features.measure import Covered, Feature, Ratio
+from detector.features.measure import Feature, covered_share, needing
 from detector.trace import Int64
 
 
@@ -33,8 +33,7 @@ def launched_during(activity: Activity, rows: Int64) -> Int64:
     """Work whose launch (CPU run: which itself) began while one of these events ran."""
     trace, work = activity.trace, activity.work
     asked = trace.launch[work] if activity.has_device else work
-    at = trace.start[asked]
-    inside = activity.spans(rows).covered(at, at + 1) > 0
+    inside = activity.spans(rows).contain(trace.start[asked])
     return work[inside & (asked >= 0)]
 
 
@@ -53,39 +52,23 @@ def conv_bias(activity: Activity) -> Int64:
     return np.union1d(added, sums)
 
 
-def part_of_work(of: str) -> Ratio:
-    """The share of the time with work in which work of this set runs."""
-    return Ratio(Covered(of), Covered("work"))
-
-
 ROWS: Final[dict[str, Callable[[Activity], Int64]]] = {
     "work": lambda activity: activity.work,
     "unlinked": unlinked,
     "conv bias": conv_bias,
 }
 
+# By feature: the ops that issued the work. What "shapes" tells is not defined without them.
 ISSUED: Final = {
     "matmul": "op:matmul",
     "bmm": "op:bmm",
-    "softmax": "op:softmax",
-    "math_attention": "op:math_attention",
     "fused_attention": "op:fused_attention",
     "batch_norm": "op:batch_norm",
-    "dropout": "op:dropout",
     "pointwise": "op:pointwise",
     "chained_ops": "chained op",
     "copy_op": "op:copy_op",
     "cat": "op:cat",
-    "to": "op:to",
-    "casts": "cast",
-    "zero": "op:zero",
-    "factory": "op:factory",
-    "select": "dense select",
-    "foreach": "op:foreach",
-    "optimizer_single": "single-tensor op",
     "backward": "host:backward",
-}
-BIASED: Final = {
     "bias_before_norm": "biased conv before norm",
     "norm_after_bias": "norm after biased conv",
 }
@@ -94,48 +77,20 @@ SHAPED: Final = {
     "cat_appends": "cat append",
     "casts_repeated": "repeated cast",
 }
-LAUNCHED: Final = {"optimizer": "host:optimizer_step", "zero_grad": "host:zero_grad"}
+
+
+def _issued(name: str, of: str) -> Feature:
+    words = f"work issued under {of.removeprefix('op:')} ops"
+    return Feature(f"work_{name}", words, covered_share(f"from:{of}", "work"))
+
 
 FEATURES: Final = (
-    *(
-        Feature(
-            f"work_{name}",
-            "share",
-            f"work issued under {of.removeprefix('op:')} ops",
-            part_of_work(f"from:{of}"),
-        )
-        for name, of in ISSUED.items()
-    ),
-    *(
-        Feature(
-            f"work_{name}",
-            "share",
-            f"work issued under a {of}",
-            part_of_work(f"from:{of}"),
-            "shapes" if name in SHAPED else None,
-        )
-        for name, of in (SHAPED | BIASED).items()
-    ),
-    Feature(
-        "work_conv_bias",
-        "share",
-        "work of the bias of a convolution and its gradient",
-        part_of_work("conv bias"),
-    ),
-    *(
-        Feature(
-            f"work_{name}",
-            "share",
-            f"work launched during {name}",
-            part_of_work(f"during:{of}"),
-        )
-        for name, of in LAUNCHED.items()
-    ),
-    Feature(
-        "work_unlinked",
-        "share",
-        "device work that no op issued",
-        part_of_work("unlinked"),
+    *(_issued(name, of) for name, of in ISSUED.items()),
+    *needing("shapes", *(_issued(name, of) for name, of in SHAPED.items())),
+    *needing(
         "device",
+        Feature(
+            "work_unlinked", "device work that no op issued", covered_share("unlinked", "work")
+        ),
     ),
 )

@@ -11,7 +11,7 @@ from typing import Final
 
 from detector.analysis import Analysis
 from detector.candidates import Candidate
-from detector.features.measure import LENGTH, Covered, Feature, Product, Ratio, Scale, time_share
+from detector.features.measure import Feature, Measure, time_share
 from detector.intervals import EMPTY, Intervals
 from detector.ledger import CAUSES
 from detector.patterns import PATTERNS
@@ -44,23 +44,20 @@ INTERVALS: Final[dict[str, Callable[[Analysis, str], Intervals]]] = {
 }
 SCALES: Final[dict[str, Callable[[Analysis, str], float]]] = {"saved": density}
 
+
+def _saved(pattern: str) -> Measure:
+    """The share of the window that repairing a pattern saves."""
+    name = f"saved:{pattern}"
+    return lambda cuts: cuts.sheet.scale(name) * cuts.covered(name) / cuts.length
+
+
 FEATURES: Final = (
     *(
-        Feature(
-            name,
-            "share",
-            f'what repairing "{pattern.title}" saves here',
-            Ratio(Product(Scale(f"saved:{pattern.id}"), Covered(f"saved:{pattern.id}")), LENGTH),
-        )
+        Feature(name, f'what repairing "{pattern.title}" saves here', _saved(pattern.id))
         for name, pattern in zip(SAVED, SHOWN, strict=True)
     ),
     *(
-        Feature(
-            f"ledger_{cause.id.replace('-', '_')}",
-            "share",
-            cause.label,
-            time_share(f"ledger:{cause.id}"),
-        )
-        for cause in CAUSES
+        Feature(f"ledger_{c.id.replace('-', '_')}", c.label, time_share(f"ledger:{c.id}"))
+        for c in CAUSES
     ),
 )

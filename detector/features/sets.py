@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from detector.activity import IDLE_CAUSES, Activity
-from detector.features import comm, copies, device, host, mix, origin, shapes
+from detector.features import device, host, ops, origin, transfers
 from detector.features.measure import Values
 from detector.intervals import Intervals
 from detector.trace import Int64
@@ -30,16 +30,16 @@ ORIGINS: Final[dict[str, Callable[[Activity, Int64], Int64]]] = {
     "from": origin.issued_under,
     "during": origin.launched_during,
 }
-THEMES: Final = (device, host, copies, mix, comm, shapes, origin)
+THEMES: Final = (device, transfers, host, ops, origin)
 
 ROWS: Final[dict[str, Callable[[Activity], Int64]]] = {
     name: rows for theme in THEMES for name, rows in theme.ROWS.items()
 }
 INTERVALS: Final[dict[str, Callable[[Activity], Intervals]]] = {
-    name: spans for theme in (device, host, copies, comm) for name, spans in theme.INTERVALS.items()
+    name: spans for theme in (device, transfers, host) for name, spans in theme.INTERVALS.items()
 }
 WEIGHTS: Final[dict[str, Callable[[Activity, Int64], Values]]] = {
-    name: weight for theme in (device, copies, comm) for name, weight in theme.WEIGHTS.items()
+    name: weight for theme in (device, transfers) for name, weight in theme.WEIGHTS.items()
 }
 SCALES: Final[dict[str, Callable[[Activity], float]]] = device.SCALES
 

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from detector.features import comm, copies, device, host, mix, origin, savings, shapes
+from detector.features import savings
 from detector.features.measure import Feature
+from detector.features.sets import THEMES
 
-FEATURES: Final[tuple[Feature, ...]] = (
-    *device.FEATURES,
-    *copies.FEATURES,
-    *host.FEATURES,
-    *mix.FEATURES,
-    *comm.FEATURES,
-    *shapes.FEATURES,
-    *origin.FEATURES,
-    *savings.FEATURES,
+FEATURES: Final[tuple[Feature, ...]] = tuple(
+    feature for theme in (*THEMES, savings) for feature in theme.FEATURES
 )
 
 # Each feature is given four times: as it is in the window; in the wide window around it; against

@@ -19,11 +19,20 @@ from detector.activity import IDLE_CAUSES, SYNC_CAUSES
 from detector.features import COLUMNS, extract, savings
 from detector.features import FEATURES as ALL
 from detector.features.cuts import Cuts, Sheet
+from detector.features.device import IDLE_MEANING, KERNEL_KINDS
+from detector.features.measure import (
+    Feature,
+    count_share,
+    covered_share,
+    needing,
+    per,
+    time_share,
+)
 from detector.trace import Cat, Step, Trace
 from detector.window import AnalyzedTime, Window, by_step, by_time
 from tests.analyses import analysis_of
 from tests.random_traces import SEEDS, TRACES, random_events, random_trace
-from tests.slow import FUSABLE, NAN, Look, Row, log, log1p, log_us, over, ticks
+from tests.slow import FUSABLE, NAN, Look, Row, log, log1p, over, ticks
 from tests.slow import Slow as SlowTrace
 from tests.traces import trace_of
 
@@ -59,13 +68,6 @@ def delay(w: Look) -> float:
     return log(over(wait, w.slow.launch_cost))
 
 
-def spread(values: list[float]) -> float:
-    if not values:
-        return NAN
-    middle = sum(values) / len(values)
-    return math.sqrt(sum((v - middle) ** 2 for v in values) / len(values))
-
-
 def of_matrix(pattern: str) -> Twin:
     def twin(w: Look) -> float:
         rows = w.slow.matrix()
@@ -78,11 +80,6 @@ def of_matrix(pattern: str) -> Twin:
 def unfilled(w: Look) -> float:
     rows = w.slow.sized_kernels()
     return over(w.spent([r for r in rows if r.blocks < w.slow.sms]), w.spent(rows))
-
-
-def matrix_fill(w: Look) -> float:
-    rows = [r for r in w.slow.sized_kernels() if r in w.slow.matrix()]
-    return w.mean(rows, lambda r: math.log2(min(r.blocks / w.slow.sms, 1)))
 
 
 def chained(w: Look) -> float:
@@ -103,10 +100,6 @@ def copy_bytes(way: str) -> Twin:
     return lambda w: w.mean(
         [r for r in w.slow.copies(way) if r.bytes >= 0], lambda r: math.log2(max(r.bytes, 1))
     )
-
-
-def of_h2d(rows: Callable[[SlowTrace], list[Row]]) -> Twin:
-    return lambda w: over(w.count(rows(w.slow)), w.count(w.slow.copies("h2d")))
 
 
 def loop(key: Callable[[Row], object]) -> Twin:
@@ -145,10 +138,6 @@ def of_sized(rows: Callable[[SlowTrace], list[Row]]) -> Twin:
     return lambda w: over(w.count(rows(w.slow)), w.count(w.slow.sized_collectives()))
 
 
-def loader_of(kind: str) -> Twin:
-    return lambda w: w.share([r for r in w.slow.loader_rows if r in w.slow.host(kind)])
-
-
 DEVICE: dict[str, Twin] = {
     "busy": lambda w: w.share(w.slow.busy),
     "compute": lambda w: w.share(w.slow.compute),
@@ -157,20 +146,17 @@ DEVICE: dict[str, Twin] = {
     "idle_per_launch": lambda w: log(
         over(over(w.covered(w.slow.idle), w.count(w.slow.launch)), w.slow.launch_cost)
     ),
-    "concurrency": lambda w: log(over(w.spent(w.slow.kernel), w.covered(w.slow.kernel))),
     "launch_share": lambda w: w.share(w.slow.launch),
     "launch_per_kernel": lambda w: log(over(w.spent(w.slow.launch), w.spent(w.slow.kernel))),
     "launch_delay": delay,
     "starved": lambda w: over(w.count(w.slow.starved()), w.count(w.slow.launched)),
     "queue_depth": lambda w: w.mean(w.slow.launch, w.slow.depth),
     "blocking": lambda w: over(w.count(w.slow.blocking()), w.count(w.slow.kernel)),
-    "kernel_us": lambda w: w.mean(w.slow.kernel, log_us),
-    "kernel_us_spread": lambda w: spread(w.weights(w.slow.kernel, log_us)),
     **{
         f"kernels_under_{us}us": (
             lambda w, us=us: over(w.count(shorter(w.slow.kernel, us)), w.count(w.slow.kernel))
         )
-        for us in (5, 10, 20, 100)
+        for us in (5, 10)
     },
     **{
         f"kernel_time_under_{us}us": (
@@ -178,52 +164,34 @@ DEVICE: dict[str, Twin] = {
         )
         for us in (10, 100)
     },
-    **{f"kernel_{kind}": kernels_of(kind) for kind in (*vocabulary.KERNEL_KINDS, "other")},
+    **{f"kernel_{kind}": kernels_of(kind) for kind in KERNEL_KINDS},
     "matrix_fp32": of_matrix("FP32_MATRIX"),
     "matrix_tensor_core": of_matrix("TENSOR_CORE"),
     "matrix_misaligned": of_matrix("MISALIGNED"),
     "unfilled": unfilled,
-    "matrix_fill": matrix_fill,
     "chained": chained,
-    "memset_per_kernel": lambda w: log1p(
-        over(
-            w.count([r for r in w.slow.work if r not in w.slow.kernel + w.slow.copy]),
-            w.count(w.slow.kernel),
-        )
-    ),
     "copy_exposed": lambda w: w.share(
         ticks(w.slow.copy) - w.slow.compute - ticks(w.slow.collective)
     ),
-    **{f"{d}_time": (lambda w, d=d: w.share(w.slow.copies(d))) for d in ("h2d", "d2h", "d2d")},
-    **{f"{d}_rate": per_work(lambda s, d=d: s.copies(d)) for d in ("h2d", "d2h", "d2d")},
-    **{f"{d}_bytes": copy_bytes(d) for d in ("h2d", "d2h", "d2d")},
-    "h2d_small": of_h2d(lambda s: small(s.copies("h2d"), 64 * KB)),
-    "h2d_small_rate": per_work(lambda s: small(s.copies("h2d"), 64 * KB)),
-    "h2d_pageable": of_h2d(lambda s: s.pageable),
-    "h2d_pageable_time": lambda w: w.share(w.slow.pageable),
-    "h2d_inline": of_h2d(lambda s: s.inline()),
+    "d2h_time": lambda w: w.share(w.slow.copies("d2h")),
+    "d2d_bytes": copy_bytes("d2d"),
+    "h2d_small": lambda w: over(
+        w.count(small(w.slow.copies("h2d"), 64 * KB)), w.count(w.slow.copies("h2d"))
+    ),
     "d2h_tiny_rate": per_work(lambda s: small(s.copies("d2h"), 65)),
     "bounced_rate": per_work(lambda s: s.bounced()),
     "sync_rate": lambda w: log1p(over(w.count(w.slow.sync), w.count(w.slow.launch))),
     "ops_per_launch": lambda w: log1p(over(w.count(w.slow.op), w.count(w.slow.launch))),
     "silent_ops": lambda w: w.share(w.slow.silent()),
-    "alloc_rate": lambda w: log1p(over(w.count(w.slow.calls("alloc")), w.count(w.slow.launch))),
 }
 WORK: dict[str, Twin] = {
     **{
         f"work_{kind}": issued(lambda s, kind=kind: s.ops(kind))
-        for kind in (
-            "matmul bmm softmax math_attention fused_attention batch_norm dropout pointwise "
-            "copy_op cat to zero factory foreach"
-        ).split()
+        for kind in "matmul bmm fused_attention batch_norm pointwise copy_op cat".split()
     },
     "work_chained_ops": issued(chain_of_ops),
-    "work_casts": issued(lambda s: s.casts()),
-    "work_select": issued(lambda s: s.dense_selects()),
-    "work_optimizer_single": issued(single),
     "work_backward": issued(lambda s: s.host("backward")),
     "work_optimizer": launched_in("optimizer_step"),
-    "work_zero_grad": launched_in("zero_grad"),
     "work_unlinked": lambda w: over(
         w.covered([r for r in w.slow.work if r.op < 0]), w.covered(w.slow.run)
     ),
@@ -233,24 +201,22 @@ EVERYWHERE = ("busy", "compute", "idle_longest", *(f"idle_{cause}" for cause in 
 
 HOST: dict[str, Twin] = {
     "main_ops": lambda w: w.share(w.slow.main(w.slow.op) - w.slow.loader),
-    "main_calls": lambda w: w.share(w.slow.main(w.slow.call)),
     "blank": lambda w: w.share(w.slow.blank),
     "blank_longest": lambda w: w.longest(w.slow.blank) / w.length,
     "blank_per_op": lambda w: log(over(w.covered(w.slow.blank), w.count(w.slow.op))),
-    "op_us": lambda w: w.mean(w.slow.op, log_us),
     "op_rate": lambda w: per_ms(w.count(w.slow.op), w),
     "call_rate": lambda w: per_ms(w.count(w.slow.call), w),
     "op_overlap": lambda w: log(over(w.spent(w.slow.op), w.covered(w.slow.op))),
     **{
         f"ops_{kind}": ops_of(kind)
         for kind in (
-            "matmul conv bmm softmax pointwise batch_norm dropout copy_op cat select factory to "
-            "zero scalar dynamic_shape foreach math_attention fused_attention"
+            "matmul conv bmm pointwise dropout copy_op factory to zero scalar foreach "
+            "fused_attention"
         ).split()
     },
     **{
         f"op_time_{kind}": op_time_of(kind)
-        for kind in "matmul conv softmax pointwise copy_op cat to zero batch_norm".split()
+        for kind in "matmul softmax pointwise copy_op to".split()
     },
     "loop": loop(lambda r: r.name),
     "novel": lambda w: over(w.count(w.slow.novel()), w.count(w.slow.top)),
@@ -281,11 +247,10 @@ ALWAYS: dict[str, Twin] = {
     "sync_share": lambda w: w.share(w.slow.sync),
     **{f"sync_{c}": (lambda w, c=c: w.share(w.slow.syncs(c))) for c in SYNC_CAUSES},
     "loader": lambda w: w.share(w.slow.loader),
-    "loader_sync": loader_of("loader_sync"),
-    "loader_workers": loader_of("loader_workers"),
+    "loader_workers": lambda w: w.share(
+        [r for r in w.slow.loader_rows if r in w.slow.host("loader_workers")]
+    ),
     "alloc_share": lambda w: w.share(w.slow.calls("alloc")),
-    "module_load": lambda w: w.share(w.slow.calls("module_load")),
-    "compiling": lambda w: w.share(w.slow.host("compile")),
     "compiled": lambda w: w.share(w.slow.host("compiled_region")),
     "compiled_rate": lambda w: per_ms(w.count(w.slow.host("compiled_region")), w),
     "optimizer": lambda w: w.share(w.slow.host("optimizer_step")),
@@ -293,31 +258,17 @@ ALWAYS: dict[str, Twin] = {
     "backward": lambda w: w.share(w.slow.host("backward")),
     "comm": lambda w: w.share(w.slow.collective),
     "comm_exposed": lambda w: w.share(ticks(w.slow.collective) - w.slow.compute),
-    "comm_rate": lambda w: per_ms(w.count(w.slow.collective), w),
-    "comm_bytes": lambda w: w.mean(
-        w.slow.sized_collectives(), lambda r: math.log2(max(w.slow.message(r), 1))
-    ),
     "comm_small": of_sized(lambda s: [r for r in s.sized_collectives() if s.message(r) < KB * KB]),
     "comm_repeated": of_sized(lambda s: s.repeated_collectives()),
-    "unused_parameters": lambda w: w.share(w.slow.host("unused_parameters")),
 }
 STACKS: dict[str, Twin] = {
     "frame_rate": lambda w: per_ms(w.count(w.slow.frame), w),
     "frames_per_op": lambda w: log1p(over(w.count(w.slow.frame), w.count(w.slow.op))),
-    "gc": lambda w: w.share(w.slow.host("gc")),
-    "preprocess": lambda w: w.share(w.slow.host("preprocess")),
 }
 SHAPES: dict[str, Twin] = {
     "loop_shape": loop(lambda r: (r.name, r.dims)),
-    "matmul_misaligned": lambda w: over(
-        w.count(w.slow.misaligned()), w.count(w.slow.ops("matmul"))
-    ),
     "cat_appends": lambda w: over(w.count(w.slow.appends()), w.count(w.slow.op)),
-    "casts_up": lambda w: log1p(
-        over(w.count(w.slow.casts("c10::BFloat16", "c10::Half")), w.count(w.slow.top))
-    ),
     "casts_down": lambda w: log1p(over(w.count(w.slow.casts("float")), w.count(w.slow.top))),
-    "casts_repeated": lambda w: over(w.count(w.slow.repeated_casts()), w.count(w.slow.op)),
 }
 WORK |= {
     "work_bias_before_norm": issued(lambda s: [conv for conv, _ in s.biased_pairs()]),
@@ -329,7 +280,25 @@ SHAPES |= {
     "work_cat_appends": issued(lambda s: s.appends()),
     "work_casts_repeated": issued(lambda s: s.repeated_casts()),
 }
-FEATURES = [feature for feature in ALL if feature not in savings.FEATURES]
+# Sets that the evidence alone shows.
+OF_EVIDENCE = (
+    *(
+        Feature(f"idle_{cause}", "idle", time_share(f"idle:{cause}"))
+        for cause in IDLE_CAUSES
+        if cause not in IDLE_MEANING
+    ),
+    *(
+        Feature(f"sync_{cause}", "waits", time_share(f"sync:{cause}"))
+        for cause in ("dynamic_shape", "d2h", "explicit")
+    ),
+    *needing("device", Feature("bounced_rate", "bounced", per("bounced", "device work"))),
+    *needing("host", Feature("needless_dropout", "dropout", per("needless dropout", "op"))),
+    Feature("comm_small", "small", count_share("small collective", "sized collective")),
+    Feature("work_conv_bias", "biases", covered_share("conv bias", "work")),
+    Feature("work_optimizer", "launched", covered_share("during:host:optimizer_step", "work")),
+)
+LEARNED = tuple(feature for feature in ALL if feature not in savings.FEATURES)
+FEATURES = (*LEARNED, *OF_EVIDENCE)
 TWINS: dict[str, Twin] = {**WORK, **DEVICE, **HOST, **ALWAYS, **STACKS, **SHAPES}
 
 
@@ -438,7 +407,7 @@ def test_context_is_the_wide_window_the_trace_and_the_same_place(seed: int) -> N
     sheet = Sheet(analysis_of(trace, analyzed), np.append(wide_edges, edges))
     wide_cuts = Cuts(sheet, wide_edges[:, 0], wide_edges[:, 1])
     narrow_cuts = Cuts(sheet, edges[:, 0], edges[:, 1])
-    for feature in FEATURES:
+    for feature in LEARNED:
         narrow = feature.compute(narrow_cuts)
         wide = dict(zip(outer, feature.compute(wide_cuts), strict=True))
         name = feature.name

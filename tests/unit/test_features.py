@@ -8,8 +8,10 @@ import re
 import numpy as np
 import pytest
 
+from detector.activity import Activity
 from detector.features import COLUMNS, FEATURES, VARIANTS, extract, in_words
 from detector.patterns import PATTERNS
+from detector.signals.event_sets import misaligned_matmuls
 from detector.trace import Step, Trace
 from detector.window import AnalyzedTime, by_step, by_time
 from tests.analyses import analysis_of
@@ -95,7 +97,6 @@ def test_kernels_too_small_for_the_device() -> None:
     small = kernel("sgemm", 0, 10, blocks=25)
     large = kernel("sgemm", 20, 30, blocks=400)
     assert value("unfilled", small, large, metadata=device) == pytest.approx(0.25)
-    assert value("matrix_fill", small, large, metadata=device) == -1.0
     assert math.isnan(value("unfilled", small, large))  # the trace does not say its size
 
 
@@ -114,11 +115,8 @@ def test_pageable_copies_in_line_with_compute() -> None:
         memcpy("Memcpy HtoD (Pageable -> Device)", 50, 20, 1 << 20),
         memcpy("Memcpy HtoD (Pinned -> Device)", 70, 10, 1 << 10, stream=20),
     )
-    assert value("h2d_pageable", *events) == 0.5
-    assert value("h2d_inline", *events) == 0.5
     assert value("h2d_small", *events) == 0.5
     assert value("copy_exposed", *events) == pytest.approx(0.3)
-    assert value("h2d_bytes", *events) == 15.0
 
 
 def test_a_scalar_readback_is_a_wait_of_its_own() -> None:
@@ -130,7 +128,6 @@ def test_a_scalar_readback_is_a_wait_of_its_own() -> None:
         sync(6, 50),
     )
     assert value("sync_scalar", *events) == pytest.approx(0.5)
-    assert value("sync_explicit", *events) == 0.0
     assert value("d2h_tiny_rate", *events) == 1.0
     assert value("idle_sync", *events) == pytest.approx(0.48)
 
@@ -142,9 +139,8 @@ def test_the_loader_is_told_by_its_workers() -> None:
     name = "enumerate(DataLoader)#_{}DataLoaderIter.__next__"
     single = annotation(name.format("SingleProcess"), 0, 20)
     workers = annotation(name.format("MultiProcessing"), 50, 10)
-    assert value("loader_sync", single, workers) == pytest.approx(0.2)
+    assert value("loader", single, workers) == pytest.approx(0.3)
     assert value("loader_workers", single, workers) == pytest.approx(0.1)
-    assert value("idle_loader", single, workers) == pytest.approx(0.3)
 
 
 def test_the_longest_blank_is_the_longest_gap_on_all_threads() -> None:
@@ -179,16 +175,17 @@ def test_the_optimizer_walks_parameters_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("dims", "misaligned"),
     [
-        ("[[64, 128], [128, 256]]", 0.0),
-        ("[[64, 129], [129, 256]]", 1.0),
-        ("[[], [64, 128], [128, 50257]]", 1.0),
-        ("[[1, 128], [128, 10]]", 0.0),  # small sides are no matter of alignment
-        ("[[3], [64, 128], [128, 256]]", 0.0),
-        ("[[64, 128], [128", 0.0),  # a text that was cut
+        ("[[64, 128], [128, 256]]", 0),
+        ("[[64, 129], [129, 256]]", 1),
+        ("[[], [64, 128], [128, 50257]]", 1),
+        ("[[1, 128], [128, 10]]", 0),  # small sides are no matter of alignment
+        ("[[3], [64, 128], [128, 256]]", 0),
+        ("[[64, 128], [128", 0),  # a text that was cut
     ],
 )
-def test_sides_of_matrix_products(dims: str, misaligned: float) -> None:
-    assert value("matmul_misaligned", op("aten::mm", 0, 5, dims=dims)) == misaligned
+def test_sides_of_matrix_products(dims: str, misaligned: int) -> None:
+    trace = trace_of(op("aten::mm", 0, 5, dims=dims))
+    assert len(misaligned_matmuls(Activity(trace))) == misaligned
 
 
 @pytest.mark.parametrize(
@@ -243,7 +240,7 @@ def test_work_is_counted_where_the_device_does_it() -> None:
 def test_on_a_cpu_run_the_ops_are_the_work() -> None:
     events = (op("aten::linear", 0, 20), op("aten::addmm", 0, 15), op("aten::add", 30, 10))
     assert value("work_matmul", *events) == pytest.approx(0.5)
-    assert math.isnan(value("kernel_us", *events))
+    assert math.isnan(value("starved", *events))
     assert value("compute", *events) == pytest.approx(0.3)
 
 
@@ -336,5 +333,5 @@ def test_a_window_without_events_is_defined_where_it_can_be() -> None:
     analyzed = AnalyzedTime(0, 100_000, (), "whole")
     last = extract(analysis_of(trace, analyzed), by_time(analyzed, 4))[-1]
     assert last[COLUMNS.index("busy")] == 0
-    assert np.isnan(last[COLUMNS.index("kernel_us")])
+    assert np.isnan(last[COLUMNS.index("starved")])
     assert not np.isinf(last).any()
