@@ -27,8 +27,8 @@ class Region:
     ``start`` and ``end`` are int ns on the file's own axis. ``score`` in [0, 1] is the highest of
     its windows on ``side``; ``windows`` are their indices, ``top_features`` the features that spoke
     most for it (of a side's ``MOST_EXPLAINED`` weightiest regions), ``candidates`` the (pattern id,
-    confidence) of the candidates that occur there, surest first. ``is_flagged``: by the
-    flagger, where it is not a candidate's own place.
+    confidence) of the candidates that occur there, surest first. ``threshold``: what the flagger
+    asks of a score on this side; 0 of a candidate's own place.
     """
 
     start: int
@@ -38,12 +38,18 @@ class Region:
     windows: tuple[int, ...] = ()
     top_features: tuple[str, ...] = ()
     candidates: tuple[tuple[str, float], ...] = ()
-    is_flagged: bool = False
+    threshold: float = 0.0
 
     @property
     def dur(self) -> int:
         """Length in ns."""
         return self.end - self.start
+
+
+def halves(region: Region) -> tuple[Region, Region]:
+    """A region cut in the middle; both keep what the flagger says of the whole."""
+    middle = max(region.start + region.dur // 2, region.start + 1)
+    return replace(region, end=middle), replace(region, start=min(middle, region.end - 1))
 
 
 def merge(
@@ -85,7 +91,7 @@ def _merge_side(
             side,
             tuple(int(i) for i in group),
             features,
-            is_flagged=True,
+            threshold=flagger.threshold[side],
         )
         for group, peak, features in zip(groups, peaks, top_features, strict=True)
     ]

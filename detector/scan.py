@@ -86,18 +86,23 @@ def _find(words: Sequence[str]) -> tuple[list[Target], list[tuple[Target, TraceE
 
 def _one(target: Target, stages: Stages, gate: Gate, out: Output) -> None:
     """Scan one trace; what goes wrong with it is said and does not stop the others."""
-    from detector.scan_file import internal, scan
-
     try:
         with opened(target, keep=out.folder is not None) as (file, again):
+            from detector.scan_file import scan
+
             with _progress(target.label) as progress:
-                report = scan(file, target.label, stages, progress).report
-            out.add(target, gate.chosen(report), again)
+                found = scan(file, target.label, stages, progress)
+            if found.report is not None:
+                out.add(target, gate.chosen(found.report), again)
     except (DetectorError, OSError) as error:
         out.fail(target, error)
-    except Exception as error:  # noqa: BLE001 - the remaining traces have done nothing wrong, and
-        # exit code 1 has another meaning
-        out.fail(target, internal(error))
+    except Exception as error:  # noqa: BLE001
+        # A fault of this program: its traceback is wanted, but exit code 1 has another meaning,
+        # and the remaining traces have done nothing wrong.
+        import traceback
+
+        traceback.print_exc()
+        out.fail(target, TraceError(f"internal error: {type(error).__name__}: {error}"))
 
 
 def _many(
@@ -112,16 +117,16 @@ def _many(
     from detector.batch.scan_all import scan_all
     from detector.cli.output import remark
 
-    outcomes, notes = scan_all(targets, overrides, config_dir, config.values["workers"])
+    outcomes, notes = scan_all(targets, overrides, config_dir, config.build("executor"))
     for note in notes:
         remark(note)
     out.several = len(outcomes) + len(out.results) > 1  # the ranks of one job are one
     for outcome in outcomes:
         try:
-            if isinstance(outcome.result, Exception):
-                out.fail(outcome.target, outcome.result)
-            else:
-                out.add(outcome.target, gate.chosen(outcome.result), outcome.target.path)
+            if outcome.report is not None:
+                out.add(outcome.target, gate.chosen(outcome.report), outcome.target.path)
+            elif outcome.error is not None:
+                out.fail(outcome.target, outcome.error)
         except (DetectorError, OSError) as error:
             out.fail(outcome.target, error)
 
@@ -212,7 +217,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _own(groups: dict[str, tuple[str, ...]]) -> list[tuple[str, tuple[str, ...]]]:
     """The groups that a scan has, of all that conf/ holds."""
-    chosen = ("window", "flagger", "confidence", "judge", "report")
+    chosen = ("window", "flagger", "confidence", "judge", "report", "executor")
     return [(name, groups[name]) for name in chosen]
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from detector.analysis import Analysis
 from detector.evidence import Evidence, gather
 from detector.evidence.context import Contexts
 from detector.evidence.views import Views
-from detector.judge import Answers, Judge, Verdict
-from detector.region import Region
+from detector.judge import UNSURE, Answers, AskingJudge, Judge, Verdict
+from detector.region import Region, halves
 
 
 @dataclass(frozen=True)
@@ -29,16 +29,51 @@ class Case:
         return dict(self.verdict.candidates).get(pattern, 0.0)
 
 
-def judge_places(
-    analysis: Analysis, places: Sequence[Region], judge: Judge
-) -> tuple[list[Case], Answers]:
-    """A case for each place, in order, and how the judge was asked."""
+Judged = tuple[list[Case], Answers]
+
+
+def judge_places(analysis: Analysis, places: Sequence[Region], judge: Judge) -> Judged:
+    """A case for each place, in order. What is unclear to a model is asked about once more, cut in
+    two."""
     contexts = Contexts(analysis.signals, analysis.ledger, analysis.candidates)
     views = Views(contexts)
-    is_brief = not judge.names_more
-    evidence = gather(analysis.activity, analysis.analyzed, places, brief=is_brief)
-    if not is_brief:
-        evidence = [replace(e, context=contexts.of(e.region)) for e in evidence]
-    answers = judge.judge(evidence, lambda one, view: views.text(one.region, view))
-    judged = zip(places, evidence, answers.verdicts, strict=True)
-    return [Case(*one, judge.name) for one in judged], answers
+
+    def serve(evidence: Evidence, view: str) -> str:
+        return views.text(evidence.region, view)
+
+    def ask(regions: Sequence[Region]) -> Judged:
+        is_brief = not judge.names_more
+        evidence = gather(analysis.activity, analysis.analyzed, regions, brief=is_brief)
+        if not is_brief:
+            evidence = [replace(e, context=contexts.of(e.region)) for e in evidence]
+        if isinstance(judge, AskingJudge):
+            answers = judge.judge_with_views(evidence, serve)
+        else:
+            answers = judge.judge(evidence)
+        judged = zip(regions, evidence, answers.verdicts, strict=True)
+        return [Case(*one, judge.name) for one in judged], answers
+
+    return _finer(*ask(places), ask)
+
+
+def _finer(
+    cases: list[Case], answers: Answers, ask: Callable[[Sequence[Region]], Judged]
+) -> Judged:
+    """Ask again about each half of an unclear place: the half that is clear speaks for the whole,
+    beside the verdict that stood in."""
+    unsure = [i for i, case in enumerate(cases) if case.verdict.fallback == UNSURE]
+    if not unsure:
+        return cases, answers
+    from detector.judge.rounds import Outcome, combined, joined  # with all that asks a server
+
+    again, more = ask([half for i in unsure for half in halves(cases[i].region)])
+    clear = 0
+    for i, pair in zip(unsure, zip(again[::2], again[1::2], strict=True), strict=True):
+        known = [case for case in pair if not case.verdict.fallback]
+        if known:
+            best = max(known, key=lambda case: case.verdict.first.confidence)
+            own = replace(cases[i].verdict, fallback="")
+            cases[i] = replace(best, verdict=combined(own, Outcome(best.verdict)))
+            clear += 1
+    judging = joined(answers.judging, more.judging, clear)
+    return cases, Answers(answers.verdicts, (*answers.warnings, *more.warnings), judging)

@@ -27,6 +27,7 @@ class Model:
     """What is asked: ``effort`` is a reasoning model's, empty where there is none."""
 
     name: str
+    api: wire.Api = "chat"
     max_tokens: int = 2_000
     effort: str = ""
 
@@ -56,7 +57,7 @@ class Client:
     ) -> None:
         self.transport, self.model, self.breaker, self.cache = transport, model, breaker, cache
         self.timeout_s, self.retries, self.show = timeout_s, retries, show
-        self._dialects = wire.Dialects()
+        self._dialects = wire.Dialects(model.api)
 
     def ask(
         self,
@@ -114,7 +115,9 @@ class Client:
         while True:
             dialect, model = self._dialects.current, self.model
             limit = model.max_tokens * more
-            request = wire.request(dialect, model.name, messages, schema, limit, model.effort)
+            request = wire.request(
+                model.api, dialect, model.name, messages, schema, limit, model.effort
+            )
             try:
                 return self._exchanged(json.dumps(request).encode(), deadline)
             except CallError as error:
@@ -123,7 +126,7 @@ class Client:
                     raise
 
     def _exchanged(self, body: bytes, deadline: float) -> Got:
-        path, where = wire.PATH, str(self.transport.where)
+        path, where = wire.path(self.model.api), str(self.transport.where)
         if self.show is not None:
             self.show(f"POST {where}{path}\n{body.decode()}")
             raise CallError(DRY_RUN)
@@ -131,4 +134,4 @@ class Client:
         if self.cache is not None and (kept := self.cache.get(key)) is not None:
             return Got(kept, key, cached=True)
         answer = self.transport.post(path, body, deadline - time.monotonic())
-        return Got(wire.reply(answer), key, cached=False)
+        return Got(wire.reply(self.model.api, answer), key, cached=False)

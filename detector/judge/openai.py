@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +17,11 @@ from typing import Final
 
 from detector.errors import JudgeError
 from detector.evidence import Evidence
-from detector.judge import Answers, Judge, Serve, rounds, usage
+from detector.judge import Answers, Judge, Serve, doubt, rounds, usage, wire
 from detector.judge.anonymous import Codes
 from detector.judge.cache import Cache, default_folder
 from detector.judge.circuit_breaker import REST_S, Breaker
 from detector.judge.client import OUT_OF_TIME, Client, Model
-from detector.judge.embedded import EmbeddedJudge
 from detector.judge.rounds import Failure, Limits, Outcome, Spending
 from detector.judge.transport import Address, Transport, address
 from detector.judge.workers import spread
@@ -55,6 +53,7 @@ class OpenAIJudge:
         self,
         model: str,
         base_url: str = DEFAULT_URL,
+        api: wire.Api = "chat",
         api_key_env: str = "OPENAI_API_KEY",
         api_key_host: str = DEFAULT_HOST,
         timeout_s: float = 60.0,
@@ -77,6 +76,8 @@ class OpenAIJudge:
         fallback: Judge | None = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
+        if api not in ("chat", "responses"):
+            raise JudgeError(f"judge.api: {api!r} is neither chat nor responses")
         self.name = f"openai {model}"
         self.where = address(base_url)
         self.limits = Limits(budget_tokens, trace_tokens, max(0, min(views, rounds.MOST_VIEWS)))
@@ -87,28 +88,43 @@ class OpenAIJudge:
         folder = Path(cache_dir).expanduser() if cache_dir else default_folder()
         self.client = Client(
             Transport(self.where, _key_header(self.where, api_key_env, api_key_host)),
-            Model(model, max_tokens, effort),
+            Model(model, api, max_tokens, effort),
             Breaker(breaker, breaker_rest_s),
             Cache(folder, cache_bytes) if cache else None,
             timeout_s,
             retries,
             self._say if dry_run else None,
         )
-        self._fallback = fallback or EmbeddedJudge()
+        self._fallback = fallback
         self._interrupted = False
         self._announced = False
+        self._latest: tuple[Serve, Spending] | None = None
 
-    def judge(self, evidence: Sequence[Evidence], serve: Serve | None = None) -> Answers:
+    def judge(self, evidence: Sequence[Evidence]) -> Answers:
         """See ``Judge``."""
+        return self._judge(evidence, None)
+
+    def judge_with_views(self, evidence: Sequence[Evidence], serve: Serve) -> Answers:
+        """See ``AskingJudge``."""
+        return self._judge(evidence, serve)
+
+    def _judge(self, evidence: Sequence[Evidence], serve: Serve | None) -> Answers:
         if not evidence:
             return Answers(())
-        own = self._fallback.judge(evidence).verdicts
+        own = self._embedded().judge(evidence).verdicts
         self._announce()
-        outcomes = self._outcomes(evidence, serve)
+        outcomes = doubt.in_turn(evidence, self._asking(evidence, serve))
         verdicts = tuple(map(rounds.combined, own, outcomes))
         warnings = usage.warnings(str(self.where), outcomes)
         judging = usage.judging(self.client.model.name, evidence, outcomes, self.prices)
         return Answers(verdicts, warnings, judging)
+
+    def _embedded(self) -> Judge:
+        if self._fallback is None:
+            from detector.judge.embedded import EmbeddedJudge
+
+            self._fallback = EmbeddedJudge()
+        return self._fallback
 
     def _announce(self) -> None:
         if self._announced or self.dry_run:
@@ -117,23 +133,24 @@ class OpenAIJudge:
         names = "ops and kernels" if self.anonymize else "ops, kernels, files and functions"
         self._say(f"judge: numbers and names of {names} of each trace go to {self.where}")
 
-    def _outcomes(self, evidence: Sequence[Evidence], serve: Serve | None) -> list[Outcome]:
-        """One for each place. What is not known when the time is up, or when the user interrupts,
-        has failed; after an interrupt no further trace is asked about."""
-        if self._interrupted:
-            return [Outcome(failure=Failure(INTERRUPTED))] * len(evidence)
-        codes = Codes(evidence) if self.anonymize else None
-        spent, serving = Spending(self.limits.trace), threading.Lock()
-        until = time.monotonic() + self.trace_timeout_s
+    # -- all regions -----------------------------------------------------------------------------
 
-        def one(i: int) -> Outcome:
+    def _asking(
+        self, evidence: Sequence[Evidence], serve: Serve | None
+    ) -> Callable[[Sequence[Evidence]], list[Outcome]]:
+        """How to ask about some places of these."""
+        codes = Codes(evidence) if self.anonymize else None
+        spent, serving = self._spent(serve), threading.Lock()
+        until = spent.begun + self.trace_timeout_s
+
+        def one(mine: Evidence) -> Outcome:
             def look(view: str) -> str:
                 with serving:
-                    text = serve(evidence[i], view) if serve is not None else ""
+                    text = serve(mine, view) if serve is not None else ""
                 return codes.coded(text) if codes else text
 
             outcome = rounds.settle(
-                codes.evidence(evidence[i]) if codes else evidence[i],
+                codes.evidence(mine) if codes else mine,
                 lambda messages, shape, more: self.client.ask(messages, shape, until, more),
                 self.client.keep,
                 self.limits,
@@ -142,7 +159,29 @@ class OpenAIJudge:
             )
             return _restored(outcome, codes)
 
-        found, self._interrupted = spread(one, len(evidence), self.concurrency, until + _GRACE_S)
+        def some(places: Sequence[Evidence]) -> list[Outcome]:
+            return self._outcomes(places, one, until)
+
+        return some
+
+    def _spent(self, serve: Serve | None) -> Spending:
+        """What the trace that ``serve`` shows has cost so far."""
+        if serve is None:
+            return Spending(self.limits.trace)
+        if self._latest is None or self._latest[0] is not serve:
+            self._latest = serve, Spending(self.limits.trace)
+        return self._latest[1]
+
+    def _outcomes(
+        self, places: Sequence[Evidence], one: Callable[[Evidence], Outcome], until: float
+    ) -> list[Outcome]:
+        """One for each place. What is not known when the time is up, or when the user interrupts,
+        has failed; after an interrupt no further trace is asked about."""
+        if self._interrupted:
+            return [Outcome(failure=Failure(INTERRUPTED))] * len(places)
+        found, self._interrupted = spread(
+            lambda i: one(places[i]), len(places), self.concurrency, until + _GRACE_S
+        )
         reason = INTERRUPTED if self._interrupted else OUT_OF_TIME
         return [outcome or Outcome(failure=Failure(reason)) for outcome in found]
 

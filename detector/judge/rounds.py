@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from detector.evidence import Evidence, words
 from detector.evidence.views import VIEWS
-from detector.judge import EVEN, Named, Verdict, schema
+from detector.judge import EVEN, UNSURE, Named, Verdict, schema
 from detector.judge.answer import Answer, InvalidAnswerError, parse
 from detector.judge.client import Got
 from detector.judge.grounding import ground
 from detector.judge.transport import CallError
 from detector.judge.wire import NoTextError
-from detector.report.judging import JudgeRound
+from detector.report.judging import JudgeRound, Judging
 from detector.taxonomy import NONE, UNCLEAR
 
 Message = dict[str, str]
@@ -29,7 +30,6 @@ Look = Callable[[str], str]
 NS_PER_US: Final = 1_000
 ANSWERED: Final = "answered"
 ASKED: Final = "asked for a view"
-UNSURE: Final = "unclear to the model"
 BUDGET: Final = "token budget of the trace is spent"
 MOST_VIEWS: Final = 2  # so three rounds
 _MORE: Final = 3  # times the limit, for an answer that was cut short
@@ -47,10 +47,11 @@ class Limits:
 
 
 class Spending:
-    """Tokens of one trace, counted by the threads that spend them."""
+    """Tokens of one trace, counted by the threads that spend them, and since when."""
 
     def __init__(self, most: int) -> None:
-        self.most, self._spent = most, 0
+        self.most, self.begun = most, time.monotonic()
+        self._spent = 0
         self._lock = threading.Lock()
 
     def add(self, tokens: int) -> None:
@@ -90,10 +91,11 @@ def settle(
     limits: Limits,
     spending: Spending,
     look: Look | None = None,
+    count: Callable[[str], int] | None = None,
 ) -> Outcome:
     """Ask until there is an answer that holds; a second bad answer ends it. Never raises for what
-    a server or a model does."""
-    conversation = _Conversation(evidence, limits, look)
+    a server or a model does. ``count``: tokens by the model's own tokenizer."""
+    conversation = _Conversation(evidence, limits, look, count)
     while not spending.over:
         outcome = conversation.round(ask, keep, spending)
         if outcome is not None:
@@ -104,7 +106,13 @@ def settle(
 class _Conversation:
     """What was said about one region so far, and what the model may still ask to see."""
 
-    def __init__(self, evidence: Evidence, limits: Limits, look: Look | None) -> None:
+    def __init__(
+        self,
+        evidence: Evidence,
+        limits: Limits,
+        look: Look | None,
+        count: Callable[[str], int] | None,
+    ) -> None:
         self.evidence, self.look = evidence, look
         self.views_left = limits.views if look is not None else 0
         self.offered = tuple(VIEWS) if self.views_left else ()
@@ -112,7 +120,7 @@ class _Conversation:
         self.shape = schema.answer_schema(ids, self.offered)
         self.messages: list[Message] = [
             {"role": "system", "content": schema.system_prompt(ids, self.offered)},
-            {"role": "user", "content": schema.user_prompt(evidence, limits.evidence)},
+            {"role": "user", "content": schema.user_prompt(evidence, limits.evidence, count)},
         ]
         self.more = 1  # times the limit of an answer's length
         self.seen = ""  # the view that was shown last
@@ -245,6 +253,26 @@ def combined(own: Verdict, outcome: Outcome) -> Verdict:
         named=named,
         unconfirmed=tuple(one.pattern for one in own.named if one.pattern not in known),
         candidates=tuple(sorted(chance.items(), key=lambda item: -item[1])),
+    )
+
+
+def joined(first: Judging, again: Judging, clear: int) -> Judging:
+    """The questions of two goes at the same places; ``clear`` of those that were unclear in the
+    first are answered in the second."""
+    costs = [cost for cost in (first.cost, again.cost) if cost is not None]
+    left = Counter(first.fallbacks)
+    left[UNSURE] -= clear
+    return replace(
+        first,
+        answered=first.answered + clear,
+        fallbacks={reason: count for reason, count in left.items() if count > 0},
+        invalid=dict(Counter(first.invalid) + Counter(again.invalid)),
+        struck=first.struck + again.struck,
+        input_tokens=first.input_tokens + again.input_tokens,
+        output_tokens=first.output_tokens + again.output_tokens,
+        cost=sum(costs) if costs else None,
+        doubted=(*first.doubted, *again.doubted),
+        rounds=(*first.rounds, *again.rounds),
     )
 
 

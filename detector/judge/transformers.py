@@ -1,12 +1,14 @@
 """A judge on a local causal language model: it scores every allowed id as the answer.
 
 Scoring needs no parsing and cannot leave the taxonomy; the words for the user are the patterns'
-own.
+own. With ``generate`` the model writes an answer of its own as a server's would: several patterns,
+its words as far as the evidence holds them; xgrammar, where installed, keeps it to the schema.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -16,9 +18,10 @@ import numpy.typing as npt
 from detector.errors import JudgeError
 from detector.evidence import Evidence, words
 from detector.evidence.text import as_text
-from detector.judge import Answers, Judge, Serve, Verdict, feedback, schema, usage
-from detector.judge.embedded import EmbeddedJudge
-from detector.judge.rounds import Failure, Outcome, combined
+from detector.judge import Answers, Judge, Verdict, doubt, feedback, schema, usage
+from detector.judge.client import Got
+from detector.judge.rounds import Failure, Limits, Message, Outcome, Spending, combined, settle
+from detector.judge.wire import Reply
 from detector.patterns import IDS
 from detector.taxonomy import NONE, UNCLEAR
 
@@ -26,6 +29,7 @@ MOST_CANDIDATES: Final = 5
 AT_ONCE: Final = 16  # ids scored in one batch
 TRAINED_TOKENS: Final = 2_200  # of the texts that a model is trained on, as ``dataset`` cuts them
 _QUESTION: Final = "\nThe id of the pattern is: "
+_ENDLESS: Final = 1 << 62  # tokens: a local model costs nothing but time
 _EMPTY: Final = "<evidence>\nnot recorded\n</evidence>"
 
 
@@ -35,8 +39,8 @@ class TransformersJudge:
     ``local_files_only`` keeps it from downloading. ``rules``: whether the prompt explains the task
     and the patterns; a model that was trained on evidence texts (``experiment=causal``) reads the
     evidence alone. ``calibrate`` takes off what the model thinks of each id without evidence.
-    ``fallback`` judges what gets no finite score, and its patterns are never lost (the embedded
-    judge by default). Raises JudgeError when the model cannot be loaded.
+    ``fallback`` judges what gets no finite score, and its patterns are
+    never lost (the embedded judge by default). Raises JudgeError when the model cannot be loaded.
     """
 
     names_more = True
@@ -50,28 +54,41 @@ class TransformersJudge:
         budget_tokens: int = 1_500,
         rules: bool = True,
         calibrate: bool = True,
+        generate: bool = False,
+        max_tokens: int = 1_000,
         fallback: Judge | None = None,
     ) -> None:
         self.name = f"transformers {words.base_name(model.rstrip('/'))}"
         self.device, self.budget_tokens, self.rules = device, budget_tokens, rules
-        self.calibrate, self._cut = calibrate, False
-        self._fallback = fallback or EmbeddedJudge()
+        self.calibrate, self.generate, self.max_tokens = calibrate, generate, max_tokens
+        self._cut = False
+        self._fallback = fallback
         self._tokenizer, self._model = _load(model, device, dtype, local_files_only)
 
-    def judge(self, evidence: Sequence[Evidence], serve: Serve | None = None) -> Answers:
+    def judge(self, evidence: Sequence[Evidence]) -> Answers:
         """See ``Judge``."""
         if not evidence:
             return Answers(())
         self._cut = False
-        own = self._fallback.judge(evidence).verdicts
-        outcomes = [self._outcome(one) for one in evidence]
+        own = self._embedded().judge(evidence).verdicts
+        outcomes = doubt.in_turn(evidence, lambda places: [self._outcome(one) for one in places])
         verdicts = tuple(map(combined, own, outcomes))
         warnings = usage.warnings(self.name, outcomes)
         cut = f"{self.name} reads only {self._room} tokens: its prompts were cut"
         warnings = (*warnings, cut) if self._cut else warnings
         return Answers(verdicts, warnings, usage.judging(self.name, evidence, outcomes))
 
+    def _embedded(self) -> Judge:
+        """Whose patterns are never lost; see ``rounds.combined``."""
+        if self._fallback is None:
+            from detector.judge.embedded import EmbeddedJudge
+
+            self._fallback = EmbeddedJudge()
+        return self._fallback
+
     def _outcome(self, evidence: Evidence) -> Outcome:
+        if self.generate:
+            return self._written(evidence)
         verdict = self._one(evidence)
         return Outcome(verdict) if verdict else Outcome(failure=Failure("no finite score"))
 
@@ -123,7 +140,9 @@ class TransformersJudge:
         system = schema.system_prompt(ids)
         tokenizer = self._tokenizer
         if getattr(tokenizer, "chat_template", None):
-            return self._coded(_chat(tokenizer, system, user) + _QUESTION.lstrip())
+            asked = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+            text = _chat(tokenizer, asked) + _QUESTION.lstrip()
+            return self._coded(text)
         return list(tokenizer(f"{system}\n\n{user}\n{_QUESTION}")["input_ids"])
 
     def scores(self, prompt: list[int], answers: Sequence[str]) -> npt.NDArray[np.float64]:
@@ -173,16 +192,81 @@ class TransformersJudge:
         most = getattr(self._model.config, "max_position_embeddings", None)
         return int(most) if isinstance(most, int) and most > 0 else 1 << 20
 
+    # -- answers ---------------------------------------------------------------------------------
 
-def _chat(tokenizer: Any, system: str, user: str) -> str:
+    def _written(self, evidence: Evidence) -> Outcome:
+        """The model's own answer, asked for and checked as a server's is; no views."""
+        limits = Limits(self.budget_tokens, _ENDLESS, views=0)
+        spent = Spending(_ENDLESS)
+        return settle(evidence, self._generated, _kept, limits, spent, count=self._count)
+
+    def _generated(self, messages: list[Message], shape: Mapping[str, object], more: int) -> Got:
+        import torch
+
+        limit = min(self.max_tokens * more, self._room // 2)
+        prompt = self._begun(messages)
+        if len(prompt) > self._room - limit:
+            self._cut, prompt = True, prompt[-(self._room - limit) :]
+        with torch.inference_mode():
+            ids = torch.tensor([prompt], device=self.device)
+            made = self._model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=limit,
+                do_sample=False,
+                logits_processor=self._constraint(shape),
+                pad_token_id=self._tokenizer.pad_token_id or 0,
+            )
+        said = made[0, len(prompt) :]
+        text = self._tokenizer.decode(said, skip_special_tokens=True)
+        return Got(Reply(text, len(prompt), len(said), len(said) >= limit), "", cached=False)
+
+    def _begun(self, messages: list[Message]) -> list[int]:
+        """A conversation up to where the answer begins."""
+        if getattr(self._tokenizer, "chat_template", None):
+            return self._coded(_chat(self._tokenizer, messages))
+        text = "\n\n".join(message["content"] for message in messages)
+        return list(self._tokenizer(f"{text}\n\n")["input_ids"])
+
+    def _constraint(self, shape: Mapping[str, object]) -> list[Any]:
+        """What keeps an answer to its schema, where xgrammar is installed."""
+        if self._grammars is None:
+            return []
+        from xgrammar.contrib.hf import LogitsProcessor
+
+        grammar = self._grammars.compile_json_schema(json.dumps(shape), any_whitespace=False)
+        return [LogitsProcessor(grammar)]
+
+    @cached_property
+    def _grammars(self) -> Any:
+        try:
+            import xgrammar
+        except ImportError:
+            return None
+        ends = self._model.generation_config.eos_token_id
+        info = xgrammar.TokenizerInfo.from_huggingface(
+            self._tokenizer,
+            vocab_size=self._model.config.vocab_size,
+            stop_token_ids=[ends] if isinstance(ends, int) else ends,
+        )
+        return xgrammar.GrammarCompiler(info)
+
+
+def _kept(_: Got) -> None:
+    """There is no cache."""
+
+
+def _chat(tokenizer: Any, messages: list[Message]) -> str:
     """The chat template's text; some templates know no system role."""
-    apart = [{"role": "system", "content": system}, {"role": "user", "content": user}]
-    merged = [{"role": "user", "content": f"{system}\n\n{user}"}]
-    ways = {"tokenize": False, "add_generation_prompt": True}
+    system, user, *rest = messages
+    merged = {"role": "user", "content": f"{system['content']}\n\n{user['content']}"}
     try:
-        return str(tokenizer.apply_chat_template(apart, **ways))
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     except Exception:  # noqa: BLE001 - templates raise what they like, jinja2's errors among them
-        return str(tokenizer.apply_chat_template(merged, **ways))
+        text = tokenizer.apply_chat_template(
+            [merged, *rest], tokenize=False, add_generation_prompt=True
+        )
+    return str(text)
 
 
 def without_bars() -> None:

@@ -6,15 +6,16 @@ from collections import Counter
 from collections.abc import Sequence
 
 from detector.evidence import Evidence, words
-from detector.judge import EVEN, Verdict, schema
+from detector.judge import UNSURE, doubt, schema
 from detector.judge.client import DRY_RUN
-from detector.judge.rounds import NS_PER_US, UNSURE, Outcome
-from detector.report.judging import Doubted, Judging
+from detector.judge.rounds import Outcome
+from detector.report.judging import Judging
 
 
 def warnings(who: str, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
     """One line, where any place has no answer or an answer was not valid."""
-    failed = [o.failure for o in outcomes if o.failure and o.failure.reason != UNSURE]
+    silent = (UNSURE, doubt.SPARED)
+    failed = [o.failure for o in outcomes if o.failure and o.failure.reason not in silent]
     if any(failure.reason == DRY_RUN for failure in failed):
         return ("judge: dry run, nothing was sent; the embedded judge's verdicts stand",)
     invalid = Counter(reason for o in outcomes for reason in o.invalid)
@@ -55,28 +56,9 @@ def judging(
         input_tokens=read,
         output_tokens=written,
         cost=(read * prices[0] + written * prices[1]) / 1e6 if len(prices) == 2 else None,
-        doubted=doubted(evidence, outcomes),
+        doubted=doubt.doubted(evidence, outcomes),
         rounds=asked,
     )
-
-
-def doubted(evidence: Sequence[Evidence], outcomes: Sequence[Outcome]) -> tuple[Doubted, ...]:
-    """The candidates that the model doubts at their own places."""
-    pairs = zip(evidence, outcomes, strict=True)
-    return tuple(
-        Doubted(mine[0], one.region.start / NS_PER_US, one.region.end / NS_PER_US)
-        for one, outcome in pairs
-        if outcome.verdict is not None
-        and not one.region.is_flagged
-        and (mine := [p for p, _ in one.region.candidates[:1]])
-        and not _confirms(outcome.verdict, mine[0])
-    )
-
-
-def _confirms(verdict: Verdict, pattern: str) -> bool:
-    """Whether a model names a pattern, with even odds and more."""
-    named = verdict.of(pattern)
-    return named is not None and named.confidence >= EVEN
 
 
 def _listed(reasons: Counter[str]) -> str:

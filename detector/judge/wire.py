@@ -1,6 +1,7 @@
-"""How an OpenAI-compatible server is asked, and what servers and models do not take.
+"""The two ways to ask an OpenAI-compatible server, and what servers and models do not take.
 
-What a server refuses is left out from then on: the schema, the temperature, the name of the limit.
+``chat``: /chat/completions, which every server has. ``responses``: /responses. What a server
+refuses is left out from then on: the schema, the temperature, the name of the limit.
 """
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
+Api = Literal["chat", "responses"]
 Messages = Sequence[Mapping[str, str]]
-PATH: Final = "/chat/completions"
 FORMATS: Final = ("json_schema", "json_object", "text")  # tried in turn, as the server allows
 
 
@@ -59,8 +60,9 @@ class Dialect:
 class Dialects:
     """The dialect that one server was found to take; shared by threads."""
 
-    def __init__(self) -> None:
-        self._current = Dialect()
+    def __init__(self, api: Api) -> None:
+        limit = "max_output_tokens" if api == "responses" else "max_tokens"
+        self._current = Dialect(limit=limit)
         self._lock = threading.Lock()
 
     @property
@@ -80,7 +82,13 @@ class Dialects:
             return True
 
 
+def path(api: Api) -> str:
+    """What is asked for, below the base URL."""
+    return "/responses" if api == "responses" else "/chat/completions"
+
+
 def request(
+    api: Api,
     dialect: Dialect,
     model: str,
     messages: Messages,
@@ -92,19 +100,40 @@ def request(
     body: dict[str, object] = {"model": model, dialect.limit: max_tokens}
     if dialect.temperature:
         body["temperature"] = 0
+    named = {"name": "verdict", "strict": True, "schema": schema}
+    with_effort = bool(effort) and dialect.effort
+    if api == "responses":
+        body |= {"input": list(messages), "store": False}
+        if with_effort:
+            body["reasoning"] = {"effort": effort}
+        if dialect.format == "json_schema":
+            body["text"] = {"format": {"type": "json_schema", **named}}
+        elif dialect.format == "json_object":
+            body["text"] = {"format": {"type": "json_object"}}
+        return body
     body["messages"] = list(messages)
-    if effort and dialect.effort:
+    if with_effort:
         body["reasoning_effort"] = effort
     if dialect.format == "json_schema":
-        named = {"name": "verdict", "strict": True, "schema": schema}
         body["response_format"] = {"type": "json_schema", "json_schema": named}
     elif dialect.format == "json_object":
         body["response_format"] = {"type": "json_object"}
     return body
 
 
-def reply(body: Mapping[str, object]) -> Reply:
+def reply(api: Api, body: Mapping[str, object]) -> Reply:
     """What came back. Raises NoTextError."""
+    text, truncated = _responses_text(body) if api == "responses" else _chat_text(body)
+    usage = _mapping(body.get("usage"))
+    return Reply(
+        text,
+        _count(usage.get("prompt_tokens", usage.get("input_tokens"))),
+        _count(usage.get("completion_tokens", usage.get("output_tokens"))),
+        truncated,
+    )
+
+
+def _chat_text(body: Mapping[str, object]) -> tuple[str, bool]:
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices:
         raise NoTextError("no choices in the reply")
@@ -118,17 +147,35 @@ def reply(body: Mapping[str, object]) -> Reply:
         if message.get("tool_calls") or message.get("function_call"):
             raise NoTextError("a tool call")
         raise NoTextError("truncated" if reason == "length" else "empty")
-    usage = _mapping(body.get("usage"))
-    read, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    return Reply(text, _count(read), _count(written), truncated=reason == "length")
+    return text, reason == "length"
+
+
+def _responses_text(body: Mapping[str, object]) -> tuple[str, bool]:
+    output = body.get("output")
+    if not isinstance(output, list):
+        raise NoTextError("no output in the reply")
+    items = [_mapping(item) for item in output]
+    parts = [part for item in items for part in _parts(item.get("content"))]
+    text = "".join(_text(part.get("text")) for part in parts if part.get("type") == "output_text")
+    truncated = body.get("status") == "incomplete"
+    if not text:
+        if any(part.get("type") == "refusal" for part in parts):
+            raise NoTextError("refused")
+        if any("call" in str(item.get("type")) for item in items):
+            raise NoTextError("a tool call")
+        raise NoTextError("truncated" if truncated else "empty")
+    return text, truncated
 
 
 def _text(value: object) -> str:
     """Content as text; some servers send it in parts."""
     if isinstance(value, str):
         return value
-    parts = value if isinstance(value, list) else ()
-    return "".join(_text(_mapping(part).get("text")) for part in parts)
+    return "".join(_text(part.get("text")) for part in _parts(value))
+
+
+def _parts(value: object) -> list[Mapping[str, object]]:
+    return [_mapping(part) for part in value] if isinstance(value, list) else []
 
 
 def _mapping(value: object) -> Mapping[str, object]:

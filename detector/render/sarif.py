@@ -11,7 +11,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 from urllib.parse import quote
 
 from detector.patterns import PATTERNS, Pattern
-from detector.render import pattern_page, wording
+from detector.render import addresses, pattern_page, wording
 from detector.render.clean import clean
 from detector.render.units import plural
 from detector.report import Finding, Report, SourceLine
@@ -88,7 +88,7 @@ def _rule(pattern: Pattern, *, whole: bool) -> Json:
     text = f"{pattern.fix}\n\n{pattern.code}\n\nIn the trace: {pattern.look}"
     short = f"{pattern.fix}\n\n```python\n{pattern.code}\n```\n\nIn the trace: {pattern.look}"
     markdown = pattern_page.page(pattern, linked=False) if whole else short
-    return {
+    rule: Json = {
         "id": pattern.id,
         "name": "".join(word.capitalize() for word in pattern.id.split("-")),
         "shortDescription": {"text": pattern.title},
@@ -97,6 +97,8 @@ def _rule(pattern: Pattern, *, whole: bool) -> Json:
         "defaultConfiguration": {"level": "warning"},
         "properties": {"tags": ["performance", "pytorch", pattern.side]},
     }
+    address = addresses.page_of(pattern.id)
+    return {**rule, "helpUri": address} if address else rule
 
 
 Found = tuple[int, Report, Finding]  # a finding, its report and the place of that in the list

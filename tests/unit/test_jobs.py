@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detector import scan
+from detector import scan, scan_file
 from detector.activity import Activity
 from detector.jobs import identity
 from detector.jobs.build import build
@@ -407,6 +407,37 @@ def test_a_folder_with_ranks_of_one_job_is_one_report(
     page = (tmp_path / "out" / "report.html").read_text()
     assert "Who waits for whom" in page
     assert "rank 1 (last)" in page
+
+
+def test_a_run_that_was_stopped_goes_on(
+    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rank in range(3):
+        (tmp_path / f"{rank}.json").write_text(json.dumps(kineto(rank, 400 if rank == 1 else 0)))
+    words = [str(tmp_path), "flagger=rules", "--format", "json"]
+    scan.main(words)
+    whole = capsysbinary.readouterr().out
+    keep = f"executor.keep={tmp_path / 'kept'}"
+    read_here, stops = scan_file.scan_path, tmp_path / "2.json"
+
+    def killed(path: str, *rest: object) -> object:
+        if Path(path) == stops:
+            raise KeyboardInterrupt
+        return read_here(path, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(scan_file, "scan_path", killed)
+    assert scan.main([*words, keep]) != 0
+    again: list[Path] = []
+
+    def read_again(path: str, *rest: object) -> object:
+        again.append(Path(path))
+        return read_here(path, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(scan_file, "scan_path", read_again)
+    capsysbinary.readouterr()
+    assert scan.main([*words, keep]) == 0
+    assert again == [stops]
+    assert capsysbinary.readouterr().out == whole
 
 
 def kineto(rank: int, late: float) -> dict[str, object]:

@@ -1,8 +1,10 @@
-"""What a model doubts at a candidate's own place: listed, and nothing is lost."""
+"""What a model doubts at a candidate's own place: asked about less, listed, and nothing is lost."""
 
 from __future__ import annotations
 
 import gzip
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +16,10 @@ from detector.features.candidate import COLUMNS
 from detector.flagger.confidence import ConstantConfidence
 from detector.flagger.lightgbm import LightGBMFlagger
 from detector.judge import Judge, Named, Verdict
+from detector.judge.doubt import SPARED, doubted, in_turn, worth_asking
 from detector.judge.nothing import NoJudge
 from detector.judge.openai import OpenAIJudge
 from detector.judge.rounds import Outcome
-from detector.judge.usage import doubted
 from detector.kineto import read
 from detector.lab.confidence import Candidates
 from detector.lab.doubted import with_doubted
@@ -38,17 +40,59 @@ OTHER = "host-launch-bound"
 CITED = "The kernel ampere_sgemm_128x64_tn takes 400 µs."
 
 
-def place(*patterns: str, is_flagged: bool = False) -> Evidence:
-    candidates = tuple((p, 0.6) for p in patterns)
-    return readback(region=Region(0, 1_000_000, 0.5, "cpu", (), (), candidates, is_flagged))
+def place(score: float, threshold: float, *patterns: str) -> Evidence:
+    region = Region(0, 1_000_000, score, "cpu", (), (), tuple((p, 0.6) for p in patterns))
+    return readback(region=replace(region, threshold=threshold))
 
 
 def said(pattern: str, confidence: float = 0.9) -> Outcome:
     return Outcome(Verdict((Named(pattern, confidence, "So.", ""),)))
 
 
+def asked(places: Sequence[Evidence], answers: Sequence[Outcome]) -> list[str]:
+    """What becomes of each place, of those that are asked about in turn."""
+    left = iter(answers)
+    outcomes = in_turn(places, lambda some: [next(left) for _ in some])
+    return [o.failure.reason if o.failure else "asked" for o in outcomes]
+
+
+def test_own_places_are_asked_first_and_always():
+    places = [place(0.4, 0.3, OWN), place(0.0, 0.0, OWN), place(0.1, 0.0, OTHER)]
+    order: list[float] = []
+
+    def ask(some: Sequence[Evidence]) -> list[Outcome]:
+        order.extend(one.region.score for one in some)
+        return [said(OWN) for _ in some]
+
+    in_turn(places, ask)
+    assert order == [0.0, 0.1, 0.4]
+
+
+@pytest.mark.parametrize("answered", [said("none"), said(OTHER), said(OWN, 0.4)])
+def test_a_doubted_pattern_needs_a_higher_score(answered: Outcome):
+    own = place(0.0, 0.0, OWN)
+    assert asked([own, place(0.6, 0.3, OWN)], [answered]) == ["asked", SPARED]
+    assert asked([own, place(0.7, 0.3, OWN)], [answered] * 2) == ["asked", "asked"]
+    twice = [own, own, place(0.7, 0.3, OWN)]
+    assert asked(twice, [answered] * 2) == ["asked", "asked", SPARED]
+
+
+def test_what_is_confirmed_or_not_answered_raises_nothing():
+    own, flagged = place(0.0, 0.0, OWN), place(0.31, 0.3, OWN)
+    assert asked([own, flagged], [said(OWN), said("none")]) == ["asked", "asked"]
+    assert asked([own, flagged], [Outcome(), said("none")])[1] == "asked"
+    assert asked([own, own, flagged], [said("none"), said(OWN), said("none")])[2] == "asked"
+
+
+def test_other_suspects_and_places_without_any_are_asked_about():
+    doubts = {OWN: 3}
+    assert worth_asking(place(0.31, 0.3, OWN, OTHER).region, doubts)
+    assert worth_asking(place(0.31, 0.3).region, doubts)
+    assert not worth_asking(place(0.31, 0.3, OWN).region, doubts)
+
+
 def test_doubted_candidates_are_listed():
-    places = [place(OWN, OTHER), place(OTHER), place(OWN, is_flagged=True)]
+    places = [place(0.0, 0.0, OWN, OTHER), place(0.0, 0.0, OTHER), place(0.5, 0.3, OWN)]
     found = doubted(places, [said(OTHER), said(OTHER), said("none")])
     assert [one.pattern for one in found] == [OWN]
     assert (found[0].start_us, found[0].end_us) == (0.0, 1_000.0)

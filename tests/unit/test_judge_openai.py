@@ -216,6 +216,40 @@ def test_a_reasoning_model_that_wants_other_limits():
     assert last["response_format"]["type"] == "json_schema"  # nothing else was given up
 
 
+def test_the_responses_api():
+    parts = [{"type": "output_text", "text": GOOD}]
+    body = {
+        "status": "completed",
+        "output": [{"type": "reasoning"}, {"type": "message", "content": parts}],
+        "usage": {"input_tokens": 7, "output_tokens": 3},
+    }
+    with serving(lambda _: Reply(body=json.dumps(body))) as chat:
+        answers = judge_at(chat, api="responses").judge([readback()])
+    assert answers.verdicts[0].fallback == ""
+    assert (answers.judging.input_tokens, answers.judging.output_tokens) == (7, 3)
+    (request,) = chat.requests
+    assert chat.paths == ["/v1/responses"]
+    assert request["store"] is False
+    assert request["text"]["format"]["type"] == "json_schema"
+    assert request["max_output_tokens"] == 2_000
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        [{"type": "message", "content": [{"type": "refusal", "refusal": "no"}]}],
+        [{"type": "function_call", "name": "f"}],
+        [],
+        None,
+    ],
+)
+def test_the_responses_api_without_an_answer(output: object):
+    with serving(lambda _: Reply(body=json.dumps({"output": output}))) as chat:
+        answers = judge_at(chat, api="responses").judge([readback()])
+    assert answers.verdicts[0].fallback
+    assert len(answers.warnings) == 1
+
+
 # -- a server that does not answer: nothing is lost ------------------------------------------------
 
 

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from detector.errors import JudgeError
-from detector.judge import schema
+from detector.judge import feedback, schema
+from detector.judge.embedded import EmbeddedJudge
 from detector.judge.nothing import NoJudge
 from detector.judge.transformers import TransformersJudge
 from detector.taxonomy import UNCLEAR
+from tests.bad_servers import answer
 from tests.judging import loader, readback
-from tests.tiny_language_model import CHAT_TEMPLATE, NO_SYSTEM_TEMPLATE, make
+from tests.tiny_language_model import CHAT_TEMPLATE, NO_SYSTEM_TEMPLATE, make, make_parrot
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -113,6 +115,55 @@ def test_what_the_embedded_judge_holds_likely_stays_likely(folder: Path):
     judge = TransformersJudge(str(folder), budget_tokens=BUDGET, fallback=NoJudge())
     (verdict,) = judge.judge([readback()]).verdicts
     assert dict(verdict.candidates)["sync-scalar-readback"] >= 0.6
+
+
+LOADER = "input-dataloader-sync"
+SAID = "The host makes a batch itself 50.0% of the time."
+
+
+def writes(folder: Path, **answered: object) -> TransformersJudge:
+    """A judge whose model answers this, again and again."""
+    make_parrot(folder, answer(**{"pattern": LOADER, "explanation": SAID, **answered}))
+    return TransformersJudge(str(folder), budget_tokens=BUDGET, generate=True, max_tokens=3)
+
+
+def test_it_writes_answers_of_its_own(tmp_path: Path):
+    found = writes(tmp_path).judge([loader()])
+    (verdict,) = found.verdicts
+    assert (verdict.first.pattern, verdict.first.explanation, verdict.fallback) == (
+        LOADER,
+        SAID,
+        "",
+    )
+    assert found.warnings == ()
+    (asked,) = found.judging.rounds
+    assert asked.outcome == "answered"
+    assert asked.input_tokens > 1_000  # of a byte each
+    assert 1 <= asked.output_tokens <= 3
+
+
+def test_what_the_evidence_does_not_hold_is_struck(tmp_path: Path):
+    found = writes(tmp_path, explanation="It wastes 8765.4 µs.").judge([loader()])
+    assert found.verdicts[0].first.explanation == feedback.explain(loader(), LOADER)
+    assert found.judging.struck == 1
+
+
+def test_an_answer_that_is_none_leaves_the_embedded_verdict(folder: Path):
+    judge = TransformersJudge(str(folder), budget_tokens=BUDGET, generate=True, max_tokens=4)
+    found = judge.judge([loader()])
+    assert (
+        found.verdicts[0].first.pattern
+        == EmbeddedJudge().judge([loader()]).verdicts[0].first.pattern
+    )
+    assert found.verdicts[0].fallback
+    assert "no valid answer for 1 of 1 places" in found.warnings[0]
+
+
+def test_an_answer_is_kept_to_its_schema(tmp_path: Path):
+    """Left alone, the model would say its answer three times."""
+    pytest.importorskip("xgrammar", reason="the extra `constrained`")
+    found = writes(tmp_path).judge([loader()])
+    assert found.judging.rounds[0].output_tokens == 2  # the answer, and its end
 
 
 @pytest.mark.parametrize(

@@ -603,6 +603,12 @@ def test_every_result_has_a_line_and_its_rule_the_patterns_page():
         assert whole == (rule["id"] in results)
 
 
+def test_a_rule_links_its_page_where_the_package_names_an_address(monkeypatch):
+    monkeypatch.setattr(sarif.addresses, "_pages", lambda: "https://docs.example/patterns/")
+    rules = run_of(TYPICAL)["tool"]["driver"]["rules"]
+    assert all(r["helpUri"] == f"https://docs.example/patterns/{r['id']}.md" for r in rules)
+
+
 # --- html --------------------------------------------------------------------------------------
 
 

@@ -30,7 +30,8 @@ from detector.evidence import Evidence, words
 from detector.features.candidate import COLUMNS
 from detector.flagger import Flagger, Float32
 from detector.flagger.confidence import Confidence, Float64, LightGBMConfidence
-from detector.judge import EVEN, Answers, Judge, Serve, Verdict, schema
+from detector.judge import EVEN, Answers, AskingJudge, Judge, Serve, Verdict, schema
+from detector.judge.doubt import SPARED
 from detector.judge.embedded import EmbeddedJudge
 from detector.judge.nothing import NoJudge
 from detector.judge.openai import OpenAIJudge
@@ -156,9 +157,15 @@ class JudgesExperiment:
         for player in PLAYERS if self.players else ():
             with playing(player, known) as url:
                 asked = OpenAIJudge("player", url, cache=False, fallback=embedded, say=_quiet)
-                found[player.name] = _score(places, asked.judge(places, serve), truth)
+                found[player.name] = _score(places, asked.judge_with_views(places, serve), truth)
         if self.judge.names_more:
-            found[self.judge.name] = _score(places, self.judge.judge(places, serve), truth)
+            judge: Judge | AskingJudge = self.judge
+            answers = (
+                judge.judge_with_views(places, serve)
+                if isinstance(judge, AskingJudge)
+                else judge.judge(places)
+            )
+            found[self.judge.name] = _score(places, answers, truth)
         return found
 
 
@@ -218,7 +225,7 @@ def _score(places: Sequence[Evidence], answers: Answers, truth: Truth) -> Score:
         len(right),
         len(set().union(*said) - wanted),
         len(places),
-        judging.places,
+        judging.places - judging.fallbacks.get(SPARED, 0),
         judging.input_tokens + judging.output_tokens,
     )
 
@@ -313,10 +320,13 @@ class _Places:
         self._then = then
         self.scores: dict[str, Score] = {}
 
-    def judge(self, evidence: Sequence[Evidence], serve: Serve | None = None) -> Answers:
-        if evidence and serve is not None:
-            self.scores = self._then(evidence, serve)
+    def judge(self, evidence: Sequence[Evidence]) -> Answers:
         return NoJudge().judge(evidence)
+
+    def judge_with_views(self, evidence: Sequence[Evidence], serve: Serve) -> Answers:
+        if evidence:
+            self.scores = self._then(evidence, serve)
+        return self.judge(evidence)
 
 
 class _Known:

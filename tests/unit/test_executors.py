@@ -1,4 +1,4 @@
-"""Traces are read here or in processes: the results are the same."""
+"""Traces are read here, in processes, or on a cluster: the results are the same."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from detector.batch.processes import run
+from detector.batch.executors import Local, Ray
 from detector.errors import ConfigError
 
 
@@ -34,21 +34,39 @@ def dies(x: int) -> int:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_results_come_in_the_order_of_the_calls(workers: int) -> None:
-    assert list(run(double, [(i,) for i in range(5)], workers)) == [0, 2, 4, 6, 8]
+    assert list(Local(workers).map(double, [(i,) for i in range(5)])) == [0, 2, 4, 6, 8]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_is_wrong_with_the_settings_is_raised(workers: int) -> None:
     with pytest.raises(ConfigError, match="no such setting"):
-        list(run(refuse, [(1,), (2,)], workers))
+        list(Local(workers).map(refuse, [(1,), (2,)]))
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_a_lost_worker_s_call_is_made_again(tmp_path: Path) -> None:
     mark = str(tmp_path / "died")
-    assert list(run(dies_once, [(mark, 1), (mark, 2)], 2)) == [1, 2]
+    assert list(Local(2).map(dies_once, [(mark, 1), (mark, 2)])) == [1, 2]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_a_call_that_kills_two_workers_gives_nothing() -> None:
-    assert list(run(dies, [(1,), (2,)], 2)) == [None, None]
+    assert list(Local(2).map(dies, [(1,), (2,)])) == [None, None]
+
+
+def test_ray_that_is_not_installed_is_one_line() -> None:
+    try:
+        import ray  # noqa: F401
+    except ImportError:
+        with pytest.raises(ConfigError, match="executor=ray needs the extra"):
+            list(Ray().map(double, [(1,)]))
+    else:
+        assert list(Ray().map(double, [(1,), (2,)])) == [2, 4]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_a_lost_worker_s_call_is_made_again_on_ray(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    mark = str(tmp_path / "died")
+    assert list(Ray().map(dies_once, [(mark, 1), (mark, 2)])) == [1, 2]
+    assert Path(mark).exists()
