@@ -65,9 +65,10 @@ class Activity:
 
     def _matches(self, pattern: re.Pattern[str], *groups: Int64) -> Bool:
         """For each name of the trace whether it is in one of the groups and matches."""
-        matches = np.zeros(len(self.trace.names), np.bool_)
-        for i in itertools.chain(*groups):
-            matches[i] = pattern.search(self.trace.names[i], 0, LONGEST_NAME) is not None
+        names, search = self.trace.names, pattern.search
+        asked = itertools.chain(*(group.tolist() for group in groups))
+        matches = np.zeros(len(names), np.bool_)
+        matches[[i for i in asked if search(names[i], 0, LONGEST_NAME)]] = True
         return matches
 
     def named(self, rows: Int64, pattern: re.Pattern[str], *cats: Cat) -> Int64:
@@ -76,7 +77,9 @@ class Activity:
         Naming their categories lets the next call of the pattern know; otherwise only the names
         of these rows are looked at.
         """
-        name = self.trace.name[rows]
+        if cats and not self._named(pattern, *cats).any():
+            return rows[:0]
+        name = self.trace.name[rows].astype(np.int64)
         matches = self._named(pattern, *cats) if cats else self._matches(pattern, distinct(name))
         return rows[matches[name]]
 

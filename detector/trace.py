@@ -202,4 +202,4 @@ class Trace:
         """Whether each row is of one of these categories."""
         table = np.zeros(len(Cat), np.bool_)
         table[list(cats)] = True
-        return table[self.cat]
+        return table.take(self.cat)  # faster than by []

@@ -10,31 +10,15 @@ import numpy.typing as npt
 
 from detector.evidence.sheet import Item, Kind
 from detector.intervals import Intervals
+from detector.kineto.nesting import nearest
 from detector.trace import NS_PER_US, Int64, Trace
 
 Floats = npt.NDArray[np.float64]
 
 
-def nearest(trace: Trace, rows: Int64) -> Int64:
-    """For every row of the trace: the position in ``rows`` of itself or the nearest event around
-    it that is one of them; -1 where there is none. ``rows`` ascend."""
-    n = len(trace)
-    jump = np.append(trace.parent.astype(np.int64), n)
-    jump[jump < 0] = n
-    jump[rows] = rows
-    while True:  # pointer doubling: as many rounds as the depth of the nesting has bits
-        further = jump[jump]
-        if np.array_equal(further, jump):
-            break
-        jump = further
-    position = np.full(n + 1, -1, np.int64)
-    position[rows] = np.arange(len(rows))
-    return np.asarray(position[jump[:n]], np.int64)
-
-
 def around(trace: Trace, rows: Int64) -> Int64:
     """For each of ``rows``: the position of the nearest other one around it, or -1."""
-    found = nearest(trace, rows)
+    found = nearest(trace.parent, rows)
     parent = trace.parent[rows]
     return np.asarray(np.where(parent >= 0, found[parent], -1), np.int64)
 

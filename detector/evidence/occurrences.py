@@ -10,8 +10,9 @@ import numpy as np
 
 from detector.activity import Activity
 from detector.evidence import words
-from detector.evidence.listing import around, nearest
+from detector.evidence.listing import around
 from detector.evidence.sheet import Item
+from detector.kineto.nesting import nearest
 from detector.patterns import BY_ID, Cited
 from detector.region import Region
 from detector.signals import SIGNALS, signals_of
@@ -81,7 +82,7 @@ class Occurring:
         """Device work by the event among these that issued it."""
         trace, work = self.trace, issued(self.signals, rows)
         work = work[trace.op[work] >= 0]
-        position = nearest(trace, rows)[trace.op[work]]
+        position = nearest(trace.parent, rows)[trace.op[work]]
         work, position = work[position >= 0], position[position >= 0]
         spent = np.bincount(position, trace.dur[work], len(rows)).astype(np.int64)
         return _Named(trace.start[rows], trace.name[rows].astype(np.int64), spent)

@@ -983,6 +983,14 @@ static PyObject *scan(PyObject *module, PyObject *args) {
 
 /* ---- Nesting ---- */
 
+/* Gives the buffers back. None, or an error. */
+static PyObject *answered(Py_buffer *b, int count, int good) {
+    for (int i = 0; i < count; i++) PyBuffer_Release(&b[i]);
+    if (good) Py_RETURN_NONE;
+    PyErr_SetString(PyExc_ValueError, "rows outside of the columns, or columns of unlike lengths");
+    return NULL;
+}
+
 /* Each row's innermost row around it on its track: those open there are a stack, linked through
    the parents themselves. False where a track is out of range. */
 static int nest(const int64_t *start, const int64_t *dur, const int32_t *track, const char *on_host,
@@ -1038,6 +1046,106 @@ static PyObject *parents(PyObject *module, PyObject *args) {
     return found;
 }
 
+/* found: of each row the innermost at or around it whose key is wanted, at most so many levels up. */
+static int climb_rows(const Py_buffer *b, Py_ssize_t deepest) {
+    const int32_t *parent = b[0].buf, *key = b[1].buf;
+    const char *wanted = b[2].buf;
+    int64_t *found = b[3].buf, rows = b[0].len / 4, keys = b[2].len;
+    for (Py_ssize_t i = 0; i < b[3].len / 8; i++) {
+        int64_t row = found[i];
+        for (Py_ssize_t level = 0; row >= 0; row = parent[row], level++) {
+            if (row >= rows || key[row] < 0 || key[row] >= keys) return 0;
+            if (level == deepest) row = -1;
+            if (row < 0 || wanted[key[row]]) break;
+        }
+        found[i] = row < 0 ? -1 : row;
+    }
+    return 1;
+}
+
+static PyObject *climb(PyObject *module, PyObject *args) {
+    (void)module;
+    Py_buffer b[4];
+    Py_ssize_t deepest;
+    if (!PyArg_ParseTuple(args, "y*y*y*w*n", &b[0], &b[1], &b[2], &b[3], &deepest)) return NULL;
+    int good = b[0].len == b[1].len;
+    Py_BEGIN_ALLOW_THREADS
+    good = good && climb_rows(b, deepest);
+    Py_END_ALLOW_THREADS
+    return answered(b, 4, good);
+}
+
+/* position: where a row has none, that of its parent, which stands before it. */
+static int inherit(const Py_buffer *b) {
+    const int32_t *parent = b[0].buf;
+    int32_t *position = b[1].buf;
+    for (Py_ssize_t i = 0; i < b[0].len / 4; i++) {
+        if (parent[i] >= i) return 0;
+        if (position[i] < 0 && parent[i] >= 0) position[i] = position[parent[i]];
+    }
+    return 1;
+}
+
+static PyObject *nearest(PyObject *module, PyObject *args) {
+    (void)module;
+    Py_buffer b[2];
+    if (!PyArg_ParseTuple(args, "y*w*", &b[0], &b[1])) return NULL;
+    int good = b[0].len == b[1].len;
+    Py_BEGIN_ALLOW_THREADS
+    good = good && inherit(b);
+    Py_END_ALLOW_THREADS
+    return answered(b, 2, good);
+}
+
+/* How many times there are at which events begin or end; -1 where a row is out of range. */
+static Py_ssize_t edges(const Py_buffer *b, Py_ssize_t deepest) {
+    enum { STARTS, ENDS, PARENT, ROWS, ENDED, TIME, INSIDE };
+    const int64_t *start = b[STARTS].buf, *end = b[ENDS].buf;
+    const int32_t *parent = b[PARENT].buf;
+    const int64_t *rows = b[ROWS].buf, *ended = b[ENDED].buf;
+    int64_t *time = b[TIME].buf, all = b[STARTS].len / 8, count = b[ROWS].len / 8, at = 0;
+    int32_t *inside = b[INSIDE].buf;
+    for (int64_t i = 0; i < count; i++)
+        if (rows[i] < 0 || rows[i] >= all || ended[i] < 0 || ended[i] >= all) return -1;
+    for (int64_t begun = 0, closed = 0; closed < count;) {
+        int64_t row = ended[closed], when = end[row], above;
+        if (begun < count && start[rows[begun]] < when) { /* the next to come begins */
+            when = start[rows[begun]];
+            above = rows[begun++];
+        } else {
+            closed++;
+            above = begun ? rows[begun - 1] : -1;
+            if (above == row) above = parent[row];
+            for (Py_ssize_t level = 0; above >= 0 && level < deepest; level++) {
+                if (above >= all) return -1;
+                if (end[above] > when) break;
+                above = parent[above];
+            }
+        }
+        if (!at || time[at - 1] != when) at++;
+        time[at - 1] = when;
+        inside[at - 1] = (int32_t)above;
+    }
+    return (Py_ssize_t)at;
+}
+
+static PyObject *innermost(PyObject *module, PyObject *args) {
+    (void)module;
+    Py_buffer b[7];
+    Py_ssize_t deepest, count = -1;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*w*w*n", &b[0], &b[1], &b[2], &b[3], &b[4], &b[5], &b[6],
+                          &deepest))
+        return NULL;
+    int good = b[1].len == b[0].len && 2 * b[2].len == b[0].len && b[4].len == b[3].len &&
+               b[5].len == 2 * b[3].len && b[6].len == b[3].len;
+    Py_BEGIN_ALLOW_THREADS
+    if (good) count = edges(b, deepest);
+    Py_END_ALLOW_THREADS
+    PyObject *none = answered(b, 7, count >= 0);
+    Py_XDECREF(none);
+    return none ? PyLong_FromSsize_t(count) : NULL;
+}
+
 static PyMethodDef methods[] = {
     {"scan", scan, METH_VARARGS,
      "scan(block, scratch, categories, phases, fields, unknown): the columns of a JSON array of\n"
@@ -1045,6 +1153,13 @@ static PyMethodDef methods[] = {
      "tracks); None where anything in it is unusual."},
     {"parents", parents, METH_VARARGS,
      "parents(start, dur, track, on_host, parent, tracks, tolerance): fills parent, int32."},
+    {"climb", climb, METH_VARARGS,
+     "climb(parent, key, wanted, found, deepest): changes found, the rows to begin at."},
+    {"nearest", nearest, METH_VARARGS,
+     "nearest(parent, position): changes position, -1 of all rows but those that are listed."},
+    {"innermost", innermost, METH_VARARGS,
+     "innermost(start, end, parent, rows, ended, time, inside, deepest): fills time and inside; how\n"
+     "many there are."},
     {NULL, NULL, 0, NULL},
 };
 

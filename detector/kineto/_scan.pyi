@@ -34,3 +34,23 @@ def parents(
     tolerance: int,
     /,
 ) -> None: ...
+def climb(
+    parent: npt.NDArray[Any],
+    key: npt.NDArray[Any],
+    wanted: npt.NDArray[Any],
+    found: npt.NDArray[Any],
+    deepest: int,
+    /,
+) -> None: ...
+def nearest(parent: npt.NDArray[Any], position: npt.NDArray[Any], /) -> None: ...
+def innermost(
+    start: npt.NDArray[Any],
+    end: npt.NDArray[Any],
+    parent: npt.NDArray[Any],
+    rows: npt.NDArray[Any],
+    ended: npt.NDArray[Any],
+    time: npt.NDArray[Any],
+    inside: npt.NDArray[Any],
+    deepest: int,
+    /,
+) -> int: ...

@@ -89,7 +89,7 @@ def unlinked(g: Gap) -> Pieces:
     """Gaps that end with work whose call the trace does not tell."""
     unknown = g.linked == 0
     spans = Intervals(g.start[unknown], g.end[unknown])
-    return of_spans(spans, CODE["unlinked"], g.work[unknown])
+    return of_spans(spans, CODE["unlinked"], g.work[unknown].astype(np.int32))
 
 
 def launched(s: Signals, g: Gap) -> Pieces:
@@ -114,4 +114,4 @@ def launched(s: Signals, g: Gap) -> Pieces:
 
 def _span(start: Int64, end: Int64, row: Int64, cause: Int64) -> Pieces:
     keep = end > start
-    return Pieces(start[keep], end[keep], row[keep], cause[keep].astype(np.int8))
+    return Pieces(start[keep], end[keep], row[keep].astype(np.int32), cause[keep].astype(np.int8))

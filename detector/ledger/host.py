@@ -13,7 +13,7 @@ from detector.ledger.causes import CODE
 from detector.ledger.pieces import NONE, Pieces, merged
 from detector.signals import Signals
 from detector.signals.frames import LIBRARY, OWN, climb
-from detector.trace import Bool, Cat, Int8, Int64
+from detector.trace import Bool, Cat, Int8, Int32, Int64
 
 MOST_THREADS: Final = 4  # that are asked what they do while another waits
 BETWEEN_NS: Final = 1_000_000  # so long the interpreter may take from op to op; more is unexplained
@@ -106,7 +106,7 @@ class Host:
 
     # -- the innermost event -------------------------------------------------------------------
 
-    def _innermost(self, row: Int64, length: Int64) -> Int8:
+    def _innermost(self, row: Int32, length: Int64) -> Int8:
         """Time by the innermost open event, and by how long it is the innermost."""
         trace = self.trace
         cause = np.where(length < BETWEEN_NS, CODE["between"], CODE["nothing"]).astype(np.int8)
@@ -123,15 +123,14 @@ class Host:
         cause[waits] = np.where(length < BETWEEN_NS, CODE["between"], CODE["nothing"])[waits]
         return cause
 
-    def _python(self, row: Int64, otherwise: Int8, length: Int64) -> Int8:
+    def _python(self, row: Int32, otherwise: Int8, length: Int64) -> Int8:
         """Frames by whose file they are in; annotations by who wrote them."""
-        distinct, which = np.unique(row, return_inverse=True)
         owner = self.s.frame_owner
-        frame = climb(self.trace, distinct, owner, LIBRARY)
+        frame = climb(self.trace, row, owner, LIBRARY)
         known = np.where(frame >= 0, owner[self.trace.name[frame]], 0)
-        note = climb(self.trace, distinct, self._annotation_owner, LIBRARY)
+        note = climb(self.trace, row, self._annotation_owner, LIBRARY)
         noted = np.where(note >= 0, self._annotation_owner[self.trace.name[note]], 0)
-        whose = np.where(known > 0, known, noted)[which]
+        whose = np.where(known > 0, known, noted)
         cause = otherwise.copy()
         cause[whose == LIBRARY] = CODE["framework"]
         cause[whose == OWN] = CODE["python"]
@@ -180,7 +179,7 @@ class Host:
     def _marked_around(self) -> dict[str, Int64]:
         return {cause: self.s[signal] for cause, signal in _AROUND}
 
-    def _cover(self, cause: Int8, row: Int64, at: Int64, track: int) -> None:
+    def _cover(self, cause: Int8, row: Int32, at: Int64, track: int) -> None:
         """Causes that hold for all that happens inside their events."""
         waits = np.isin(cause, [CODE[c] for c in ("allocation", *_WAITS.values(), "pageable")])
         work = self._spans(np.union1d(self.s["preprocessing-frame"], self.s["host-only-op"]), track)

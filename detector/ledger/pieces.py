@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from detector.intervals import EMPTY, Intervals
-from detector.trace import Bool, Int8, Int64, Trace
+from detector.trace import Bool, Int8, Int32, Int64, Trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +20,7 @@ class Pieces:
 
     start: Int64
     end: Int64
-    row: Int64
+    row: Int32
     cause: Int8
 
     def __len__(self) -> int:
@@ -60,12 +60,12 @@ def of_rows(trace: Trace, rows: Int64, code: int) -> Pieces:
         start = np.maximum(start, np.append(start[0], covered[:-1]))
     keep = end > start
     cause = np.full(int(keep.sum()), code, np.int8)
-    return Pieces(start[keep], end[keep], rows[keep].astype(np.int64), cause)
+    return Pieces(start[keep], end[keep], rows[keep].astype(np.int32), cause)
 
 
-def of_spans(spans: Intervals, code: int, row: Int64 | None = None) -> Pieces:
+def of_spans(spans: Intervals, code: int, row: Int32 | None = None) -> Pieces:
     """Pieces of a set of time, charged to no event unless ``row`` says so."""
-    none = np.full(len(spans), -1, np.int64)
+    none = np.full(len(spans), -1, np.int32)
     return Pieces(
         spans.start, spans.end, none if row is None else row, np.full(len(spans), code, np.int8)
     )

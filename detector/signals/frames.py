@@ -9,12 +9,12 @@ from typing import Final
 import numpy as np
 
 from detector import vocabulary
-from detector.trace import Cat, Int8, Int64, Trace
+from detector.kineto import nesting
+from detector.trace import Cat, Int8, Int32, Int64, Trace
 
 NO_FRAME: Final = 0  # no file frame around it: no stacks were recorded, or only built-ins
 LIBRARY: Final = 1
 OWN: Final = 2  # the profiled program's own files
-_DEEPEST: Final = 1_000
 _BUILT_IN: Final = re.compile(r"^<")
 
 
@@ -47,23 +47,15 @@ def readable(trace: Trace, owner: Int8) -> Int8:
     return shown
 
 
-def climb(trace: Trace, rows: Int64, wanted: Int8, at_least: int) -> Int64:
+def climb(trace: Trace, rows: Int64 | Int32, wanted: Int8, at_least: int) -> Int64:
     """The innermost event at or around each row whose name has ``wanted`` >= ``at_least``; or -1.
 
     ``wanted``: a value for each name; rows of -1 stay -1.
     """
-    found = rows.astype(np.int64)
-    if not (wanted >= at_least).any():
+    chosen = wanted >= at_least
+    if not chosen.any():
         return np.full(len(rows), -1, np.int64)
-    active = np.flatnonzero(found >= 0)
-    for _ in range(_DEEPEST):
-        active = active[wanted[trace.name[found[active]]] < at_least]
-        if not len(active):
-            break
-        found[active] = trace.parent[found[active]]
-        active = active[found[active] >= 0]
-    found[active] = -1
-    return found
+    return nesting.climb(trace.parent, rows, trace.name, chosen)
 
 
 def place(name: str, ns: int) -> Place:

@@ -92,9 +92,11 @@ def _owners(s: Signals, start: Int64, end: Int64) -> Int64:
     """The innermost event of the longest piece of each gap."""
     line = s.timeline(s.main_thread)
     lo, hi, of, segment = line.during(start, end)
-    order = np.lexsort((hi - lo, of))
-    owner = np.full(len(start), -1, np.int64)
-    owner[of[order]] = line.row[segment[order]]  # the longest of each comes last
+    length, owner = hi - lo, np.full(len(start), -1, np.int64)
+    if len(of):
+        first = np.flatnonzero(np.append(True, of[1:] != of[:-1]))
+        longest = np.flatnonzero(length == np.maximum.reduceat(length, first)[of])
+        owner[of[longest]] = line.row[segment[longest]]  # of equally long ones the last
     return owner
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from detector.activity import Activity
 from detector.evidence import SourceLine, gather, visible, words
-from detector.evidence.listing import around, nearest
+from detector.evidence.listing import around
 from detector.evidence.measures import MEASURES
 from detector.evidence.text import as_text
 from detector.region import Region
@@ -150,7 +150,7 @@ def test_events_that_began_before_the_region_count_by_their_part():
 
 
 @given(st.lists(st.integers(-1, 30), max_size=30), st.data())
-def test_the_nearest_listed_event_around_is_found(links: list[int], data: st.DataObject):
+def test_the_nearest_other_listed_event_around_is_found(links: list[int], data: st.DataObject):
     parents = [min(p, i - 1) for i, p in enumerate(links)]  # a parent comes before its child
     listed = data.draw(st.sets(st.integers(0, max(len(parents) - 1, 0)))) if parents else set()
     rows = np.array(sorted(listed), np.int64)
@@ -162,7 +162,6 @@ def test_the_nearest_listed_event_around_is_found(links: list[int], data: st.Dat
             i = parents[i]
         return sorted(listed).index(i) if i >= 0 else -1
 
-    assert nearest(trace, rows).tolist() == [climb(i) for i in range(len(parents))]
     assert around(trace, rows).tolist() == [climb(parents[i]) for i in sorted(listed)]
 
 
