@@ -13,11 +13,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the checkout whose patterns are described, installed or not
 
-from detector.patterns import PATTERNS, Family  # noqa: E402  the path first
+from detector.patterns import PATTERNS  # noqa: E402  the path first
 from detector.render import pattern_page  # noqa: E402
 
 FOLDER = ROOT / "docs" / "patterns"
-FAMILIES: dict[Family, str] = {
+FAMILIES: dict[str, str] = {
     "input": "Input: batches that come too late, copies that cost more than their bytes",
     "sync": "Synchronization: the host waits for the device",
     "host": "Host: it feeds the device too slowly, or is stopped",

@@ -28,7 +28,6 @@ SIGNAL = """
 PATTERN = f'''
     Pattern(
         id="{ID}",
-        family="host",
         kind="fault",
         side="cpu",
         needs=("device", "host"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from math import prod
 from operator import attrgetter
 from threading import Thread
@@ -16,37 +17,19 @@ from detector.kineto.arguments import ARGUMENTS, Argument, Kind
 from detector.kineto.categories import DEVICE_CATS, SHAPES, Shape
 from detector.kineto.scanner import Scanned
 from detector.kineto.store import Store
-from detector.trace import Int32, Int64, Track
+from detector.trace import Int32, Int64, Trace, Track
 
 if TYPE_CHECKING:
     from detector.kineto.decode import Group
 
 Columns = dict[str, npt.NDArray[Any]]
 
+_INTEGERS: dict[str, Any] = {"Int8": np.int8, "Int32": np.int32, "Int64": np.int64}
+# The columns of a trace that are read; those that link its events come later.
 DTYPES: dict[str, Any] = {
-    "start": np.int64,
-    "dur": np.int64,
-    "cat": np.int8,
-    "name": np.int32,
-    "track": np.int32,
-    "correlation": np.int64,
-    "external_id": np.int64,
-    "device": np.int32,
-    "stream": np.int64,
-    "bytes": np.int64,
-    "blocks": np.int64,
-    "threads": np.int64,
-    "collective": np.int32,
-    "group": np.int32,
-    "group_ranks": np.int32,
-    "group_size": np.int64,
-    "msg_elems": np.int64,
-    "out_elems": np.int64,
-    "element_type": np.int32,
-    "comm_sequence": np.int64,
-    "dims": np.int32,
-    "types": np.int32,
-    "sequence": np.int64,
+    field.name: _INTEGERS[str(field.type)]
+    for field in fields(Trace)
+    if field.type in _INTEGERS and field.name not in ("launch", "parent", "op")
 }
 WORDS = tuple(a.field for a in ARGUMENTS if a.kind is Kind.WORD)
 _INT64 = (1 << 63) - 1

@@ -16,7 +16,7 @@ from detector.patterns.host import PATTERNS as HOST
 from detector.patterns.infer import PATTERNS as INFER
 from detector.patterns.input import PATTERNS as INPUT
 from detector.patterns.memory import PATTERNS as MEMORY
-from detector.patterns.pattern import Advice, Cited, Family, Kind, Occurrences, Pattern
+from detector.patterns.pattern import Advice, Cited, Kind, Occurrences, Pattern
 from detector.patterns.sync import PATTERNS as SYNC
 from detector.taxonomy import NONE
 
@@ -33,7 +33,6 @@ __all__ = [
     "Advice",
     "Circumstances",
     "Cited",
-    "Family",
     "Kind",
     "Occurrences",
     "Pattern",

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from detector import vocabulary
-from detector.patterns.circumstances import (
+from detector.patterns.conditions import (
     is_exchange,
     under_ddp,
     under_fsdp,
@@ -48,7 +48,6 @@ def _bucketed(s: Signals, rows: Int64) -> Repair:
 PATTERNS: Final = (
     Pattern(
         id="comm-exposed",
-        family="comm",
         kind="opportunity",
         side="gpu",
         needs=("device", "comm"),
@@ -113,7 +112,6 @@ PATTERNS: Final = (
     ),
     Pattern(
         id="comm-small-collectives",
-        family="comm",
         kind="opportunity",
         side="gpu",
         needs=("host", "comm"),
@@ -152,7 +150,6 @@ PATTERNS: Final = (
     ),
     Pattern(
         id="comm-straggler",
-        family="comm",
         kind="fault",
         side="gpu",
         needs=("device", "comm"),
@@ -181,7 +178,6 @@ PATTERNS: Final = (
     ),
     Pattern(
         id="comm-unused-parameters",
-        family="comm",
         kind="fault",
         side="cpu",
         needs=("host", "comm"),
@@ -210,7 +206,6 @@ PATTERNS: Final = (
     ),
     Pattern(
         id="comm-missing-no-sync",
-        family="comm",
         kind="fault",
         side="gpu",
         needs=("host", "comm"),

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from detector.patterns.circumstances import in_inference, under_ddp
+from detector.patterns.conditions import in_inference, under_ddp
 from detector.patterns.pattern import WHOLE, Advice, Pattern
 from detector.patterns.repairs import quicker_host, removed
 from detector.replay.repair import Repair
@@ -32,7 +32,6 @@ def _one_region(s: Signals, rows: Int64) -> Repair:
 PATTERNS: Final = (
     Pattern(
         id="compile-graph-break",
-        family="compile",
         kind="fault",
         side="cpu",
         needs=("host",),
@@ -67,7 +66,6 @@ PATTERNS: Final = (
     ),
     Pattern(
         id="compile-recompile",
-        family="compile",
         kind="fault",
         side="cpu",
         needs=("host",),

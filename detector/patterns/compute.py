@@ -8,7 +8,7 @@ import numpy as np
 
 from detector.index_sets import difference
 from detector.patterns import capability
-from detector.patterns.circumstances import (
+from detector.patterns.conditions import (
     falls_back_to_math,
     has_fp16_only,
     has_tf32,
@@ -100,7 +100,6 @@ def _has_matrix_units(s: Signals) -> bool:
 PATTERNS: Final = (
     Pattern(
         id="compute-fp32-matmul",
-        family="compute",
         kind="opportunity",
         side="gpu",
         needs=("device",),
@@ -161,7 +160,6 @@ PATTERNS: Final = (
     ),
     Pattern(
         id="compute-misaligned-gemm",
-        family="compute",
         kind="opportunity",
         side="gpu",
         needs=("device", "shapes"),
@@ -189,7 +187,6 @@ PATTERNS: Final = (
     ),
     Pattern(
         id="compute-underfilled",
-        family="compute",
         kind="opportunity",
         side="gpu",
         needs=("device", "grids"),
@@ -230,7 +227,6 @@ PATTERNS: Final = (
     ),
     Pattern(
         id="compute-unfused-attention",
-        family="compute",
         kind="opportunity",
         side="gpu",
         needs=("host",),
@@ -271,7 +267,6 @@ PATTERNS: Final = (
     ),
     Pattern(
         id="compute-unfused-elementwise",
-        family="compute",
         kind="opportunity",
         side="gpu",
         needs=("host",),
@@ -313,7 +308,6 @@ PATTERNS: Final = (
     ),
     Pattern(
         id="compute-single-tensor-optimizer",
-        family="compute",
         kind="opportunity",
         side="gpu",
         needs=("host",),
@@ -360,7 +354,6 @@ PATTERNS: Final = (
     ),
     Pattern(
         id="compute-conv-bias-batchnorm",
-        family="compute",
         kind="fault",
         side="gpu",
         needs=("host", "shapes"),

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from detector import vocabulary
-from detector.patterns.circumstances import (
+from detector.patterns.conditions import (
     in_inference,
     in_sglang,
     in_vllm,
@@ -72,7 +72,6 @@ def _shares_launches(s: Signals) -> bool:
 PATTERNS: Final = (
     Pattern(
         id="host-launch-bound",
-        family="host",
         kind="opportunity",
         side="cpu",
         needs=("device", "host", "links"),
@@ -153,7 +152,6 @@ PATTERNS: Final = (
     ),
     Pattern(
         id="host-python-overhead",
-        family="host",
         kind="opportunity",
         side="cpu",
         needs=("host",),
@@ -187,7 +185,6 @@ PATTERNS: Final = (
     ),
     Pattern(
         id="host-loop-indexing",
-        family="host",
         kind="fault",
         side="cpu",
         needs=("host",),
@@ -215,7 +212,6 @@ PATTERNS: Final = (
     ),
     Pattern(
         id="host-gc-pause",
-        family="host",
         kind="fault",
         side="cpu",
         needs=("host",),
@@ -259,7 +255,6 @@ PATTERNS: Final = (
     ),
     Pattern(
         id="host-cpu-fallback",
-        family="host",
         kind="fault",
         side="cpu",
         needs=("device", "host"),

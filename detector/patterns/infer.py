@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from detector.patterns.circumstances import drops_out, in_transformers
+from detector.patterns.conditions import drops_out, in_transformers
 from detector.patterns.pattern import Advice, Pattern
 from detector.patterns.repairs import shortened
 from detector.replay.repair import Repair
@@ -41,7 +41,6 @@ def _static_cache(s: Signals, rows: Int64) -> Repair:
 PATTERNS: Final = (
     Pattern(
         id="infer-autograd",
-        family="infer",
         kind="fault",
         side="cpu",
         needs=("host",),
@@ -75,7 +74,6 @@ PATTERNS: Final = (
     ),
     Pattern(
         id="infer-kv-cat",
-        family="infer",
         kind="fault",
         side="gpu",
         needs=("host", "shapes"),

@@ -9,7 +9,7 @@ import numpy as np
 from detector import vocabulary
 from detector.index_sets import difference
 from detector.patterns import capability
-from detector.patterns.circumstances import has_loader, in_inference, on_cpu, under_ddp
+from detector.patterns.conditions import has_loader, in_inference, on_cpu, under_ddp
 from detector.patterns.pattern import WHOLE, Advice, Pattern
 from detector.patterns.places import op_around
 from detector.patterns.repairs import CALL_NS, removed, shorter_gaps
@@ -76,7 +76,6 @@ def _prepared_before(s: Signals, rows: Int64) -> Repair:
 PATTERNS: Final = (
     Pattern(
         id="input-dataloader-sync",
-        family="input",
         kind="fault",
         side="cpu",
         needs=("host",),
@@ -118,7 +117,6 @@ PATTERNS: Final = (
     ),
     Pattern(
         id="input-dataloader-starved",
-        family="input",
         kind="fault",
         side="cpu",
         needs=("host",),
@@ -153,7 +151,6 @@ PATTERNS: Final = (
     ),
     Pattern(
         id="input-main-thread-preprocessing",
-        family="input",
         kind="fault",
         side="cpu",
         needs=("host",),
@@ -199,7 +196,6 @@ PATTERNS: Final = (
     ),
     Pattern(
         id="input-pageable-copy",
-        family="input",
         kind="fault",
         side="cpu",
         needs=("device",),
@@ -236,7 +232,6 @@ PATTERNS: Final = (
     ),
     Pattern(
         id="input-copy-not-overlapped",
-        family="input",
         kind="fault",
         side="gpu",
         needs=("device",),
@@ -268,7 +263,6 @@ PATTERNS: Final = (
     ),
     Pattern(
         id="input-tiny-copies",
-        family="input",
         kind="fault",
         side="cpu",
         needs=("device",),
@@ -305,7 +299,6 @@ PATTERNS: Final = (
     ),
     Pattern(
         id="input-cpu-tensor-to-device",
-        family="input",
         kind="fault",
         side="cpu",
         needs=("device", "host"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from detector.patterns.circumstances import (
+from detector.patterns.conditions import (
     caches_nothing,
     empties_cache,
     has_bf16,
@@ -20,7 +20,6 @@ from detector.patterns.repairs import dropped, removed, spared_both_ways
 PATTERNS: Final = (
     Pattern(
         id="memory-alloc-churn",
-        family="memory",
         kind="fault",
         side="cpu",
         needs=("device", "host"),
@@ -75,7 +74,6 @@ PATTERNS: Final = (
     ),
     Pattern(
         id="memory-zero-grad-fill",
-        family="memory",
         kind="fault",
         side="gpu",
         needs=("host",),
@@ -102,7 +100,6 @@ PATTERNS: Final = (
     ),
     Pattern(
         id="memory-redundant-copy",
-        family="memory",
         kind="opportunity",
         side="gpu",
         needs=("host",),
@@ -139,7 +136,6 @@ PATTERNS: Final = (
     ),
     Pattern(
         id="memory-layout-transform",
-        family="memory",
         kind="opportunity",
         side="gpu",
         needs=("device",),
@@ -174,7 +170,6 @@ PATTERNS: Final = (
     ),
     Pattern(
         id="memory-dtype-churn",
-        family="memory",
         kind="opportunity",
         side="gpu",
         needs=("host",),

@@ -10,6 +10,7 @@ import numpy as np
 
 from detector.intervals import Intervals
 from detector.patterns.circumstances import Circumstances
+from detector.patterns.conditions import Condition
 from detector.patterns.places import Place, own_time
 from detector.replay.repair import Repair
 from detector.signals import Signals
@@ -19,10 +20,8 @@ from detector.trace import Int64
 # A fault is something done wrong here; an opportunity a known better way, true of many good
 # programs: it needs a device that has it, and a share worth having.
 Kind = Literal["fault", "opportunity"]
-Family = Literal["input", "sync", "host", "memory", "compute", "compile", "comm", "infer"]
 # What of a region's named events an explanation cites.
 Cited = Literal["op", "launched", "kernel", "copy", "call", "frame", "collective"]
-Condition = Callable[[Circumstances], bool]
 
 # What known faults cost, over what their replays said: of 161 of 5 % and more in training programs
 # (100 injected, 61 recorded) 83 % lie within these.
@@ -66,7 +65,7 @@ class Advice:
 
     def fits(self, circumstances: Circumstances) -> bool:
         """Whether it is right for this device and program."""
-        return all(condition(circumstances) for condition in self.when)
+        return all(condition.holds(circumstances) for condition in self.when)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +89,6 @@ class Pattern:
     """
 
     id: str
-    family: Family
     kind: Kind
     side: Side
     needs: tuple[Need, ...]
@@ -112,6 +110,11 @@ class Pattern:
     facts: tuple[str, ...]
     cites: Cited | None = None
     counted: str | None = "times"
+
+    @property
+    def family(self) -> str:
+        """The first word of the id: input, sync, host, memory, compute, compile, comm, infer."""
+        return self.id.partition("-")[0]
 
     @property
     def fix(self) -> str:

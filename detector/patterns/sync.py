@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from detector import vocabulary
-from detector.patterns.circumstances import in_inference, in_training, on_rocm, scales_gradients
+from detector.patterns.conditions import in_inference, in_training, on_rocm, scales_gradients
 from detector.patterns.pattern import WHOLE, Advice, Pattern
 from detector.patterns.places import op_around
 from detector.patterns.repairs import CALL_NS, removed
@@ -61,7 +61,6 @@ _BEHIND: Final = ("restart",)
 PATTERNS: Final = (
     Pattern(
         id="sync-scalar-readback",
-        family="sync",
         kind="fault",
         side="cpu",
         needs=("device", "host"),
@@ -109,7 +108,6 @@ PATTERNS: Final = (
     ),
     Pattern(
         id="sync-tensor-readback",
-        family="sync",
         kind="fault",
         side="cpu",
         needs=("device", "host"),
@@ -151,7 +149,6 @@ PATTERNS: Final = (
     ),
     Pattern(
         id="sync-explicit",
-        family="sync",
         kind="fault",
         side="cpu",
         needs=("device", "host"),
@@ -179,7 +176,6 @@ PATTERNS: Final = (
     ),
     Pattern(
         id="sync-dynamic-shape",
-        family="sync",
         kind="fault",
         side="cpu",
         needs=("device", "host"),
@@ -209,7 +205,6 @@ PATTERNS: Final = (
     ),
     Pattern(
         id="sync-blocking-launch",
-        family="sync",
         kind="fault",
         side="cpu",
         needs=("device", "host", "links"),

@@ -97,10 +97,9 @@ def _advice(advice: Advice) -> str:
 
 
 def _when(advice: Advice) -> str:
-    """The conditions in words, each from its function's docstring."""
     if not advice.when:
         return "Otherwise"
-    words = ", ".join(condition.__doc__ or "" for condition in advice.when)
+    words = ", ".join(condition.words for condition in advice.when)
     return f"{words[0].upper()}{words[1:]}"
 
 
