@@ -35,7 +35,7 @@ format: $(DEV)  ## rewrite the code in the project's style
 record: $(DEV)  ## record real programs, faulty and healthy; ARGS="device=cuda"
 	$(BIN)/python -m dataset.record out=outputs/recorded $(ARGS)
 
-benchmark: $(DEV)  ## build the labelled benchmark into DATA and check it; BASES=folder of real traces
+benchmark: $(DEV)  ## build the labeled benchmark into DATA and check it; BASES=folder of real traces
 	$(BIN)/python -m dataset.build benchmark=full out=$(DATA) $(if $(BASES),bases=$(BASES)) $(ARGS)
 	$(BIN)/python -m dataset.check $(DATA)
 

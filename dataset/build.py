@@ -1,4 +1,4 @@
-"""Build a labelled benchmark: traces, labels, and the tables that models learn from.
+"""Build a labeled benchmark: traces, labels, and the tables that models learn from.
 
     python -m dataset.build benchmark=full|smoke|first out=FOLDER [bases=FOLDER]
 
@@ -240,7 +240,7 @@ def run(config: DictConfig) -> None:
 
 
 def main() -> None:
-    """Entry point; exits 2 with one line where a setting or a labelled trace does not fit."""
+    """Entry point; exits 2 with one line where a setting or a labeled trace does not fit."""
     with exit_on_error():
         checked("build", sys.argv[1:])
     run()

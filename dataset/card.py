@@ -66,7 +66,7 @@ def _table(rows: Iterable[Sequence[object]]) -> str:
 def _sizes(tables: Mapping[str, Mapping[str, int]]) -> list[Sequence[object]]:
     meaning = {
         "traces": "a trace",
-        "regions": "a labelled span",
+        "regions": "a labeled span",
         "windows": "a cut of a step",
         "candidates": "a pattern that the product would find",
         "evidence": "a place in a trace, as text",
@@ -79,7 +79,7 @@ def _origins(traces: Sequence[About]) -> list[Sequence[object]]:
         "recorded": "a real program ran, with and without a fault",
         "injected": "a real trace, a fault put in by replay",
         "simulated": "no device ran anything",
-        "natural": "a real trace of others, labelled by hand",
+        "natural": "a real trace of others, labeled by hand",
     }
     found = []
     for origin in ORIGINS:

@@ -1,4 +1,4 @@
-"""What a labelled fault costs: µs of analyzed time that its regions add, and how that is known.
+"""What a labeled fault costs: µs of analyzed time that its regions add, and how that is known.
 
 Recorded faults are measured against their healthy twin, injected ones by what the replay added,
 simulated ones against the same program without them, natural ones by hand. A fault that costs
@@ -72,7 +72,7 @@ def _priced(region: LabelRegion, cost: Cost, length: float, source: CostFrom) ->
 
 
 def cost_faults(label: Label) -> Iterator[str]:
-    """Labelled regions without a cost or with another origin's, and costs that contradict the
+    """Labeled regions without a cost or with another origin's, and costs that contradict the
     figures behind them."""
     figures = label.parameters.get("costs", {})
     for pattern in label.patterns:

@@ -1,7 +1,7 @@
 """Croissant metadata of a built benchmark: ``croissant.json``, which says what the tables hold.
 
 The format is MLCommons' Croissant 1.1 (https://docs.mlcommons.org/croissant/docs/croissant-spec-1.1.html),
-JSON-LD that data set catalogues and loaders read; ``mlcroissant`` checks and loads it:
+JSON-LD that data set catalogs and loaders read; ``mlcroissant`` checks and loads it:
 
     mlcroissant.Dataset("FOLDER/croissant.json").records("traces")
 
@@ -39,18 +39,18 @@ TYPES: Final = {
 LISTS: Final = ("classes", "numbers", "times")
 TABLES: Final = {
     "traces": "One row a trace: where it came from, its parts in every scheme, its step times.",
-    "regions": "One row a labelled span of a trace.",
-    "windows": "One row a cut of a step: features, and the share that labelled regions cover.",
-    "candidates": "One row a pattern that the product would find, with its savings, unlabelled.",
+    "regions": "One row a labeled span of a trace.",
+    "windows": "One row a cut of a step: features, and the share that labeled regions cover.",
+    "candidates": "One row a pattern that the product would find, with its savings, unlabeled.",
     "evidence": "One row a place in a trace as text, with the pattern that is there.",
 }
 COLUMN: Final = {
     "trace": "name of the trace",
-    "origin": "recorded, injected, simulated or natural (labelled by hand)",
+    "origin": "recorded, injected, simulated or natural (labeled by hand)",
     "workload": "the program; never on two sides of a split",
     "device": "cpu, cuda:NAME, rocm:NAME or simulated:NAME",
     "pair": "traces with the same pair are twins, with and without a fault",
-    "quality": "bad: with a labelled fault",
+    "quality": "bad: with a labeled fault",
     "seed": "of the program, or of the draw of the fault",
     "file": "the trace, below the benchmark's folder",
     "sha256": "of the file",
@@ -64,7 +64,7 @@ COLUMN: Final = {
     "analyzed_us": "analyzed time in µs, of which costs and savings are shares",
     "healthy": "known to have no problem anywhere; never an untouched base",
     "extent": "the fault is in every step, in some, in one",
-    "patterns": "the patterns of the labelled regions",
+    "patterns": "the patterns of the labeled regions",
     "start_us": "µs on the trace file's own ts axis",
     "end_us": "µs on the trace file's own ts axis, exclusive",
     "pattern": "id of the anti-pattern",

@@ -96,7 +96,7 @@ def trace_path(label: str | Path) -> Path:
     return path.with_name(path.name[: -len(LABEL_SUFFIX)] + TRACE_SUFFIX)
 
 
-def labelled(folder: str | Path) -> Iterator[tuple[Path, Label]]:
+def labeled(folder: str | Path) -> Iterator[tuple[Path, Label]]:
     """All (trace file, label) below a folder, by path. A label without its trace is an error."""
     for path in sorted(Path(folder).rglob(f"*{LABEL_SUFFIX}")):
         trace = trace_path(path)

@@ -1,10 +1,10 @@
-"""Natural traces: files that others published, and what is wrong in them, labelled by hand.
+"""Natural traces: files that others published, and what is wrong in them, labeled by hand.
 
 One JSON file a trace in ``natural_labels``: whose trace it is (its base's name in ``bases.yaml``,
 the sha256 of the unpacked JSON, and its public source), and what was seen where, each with its
 reason and what it costs. The traces stay where they are. A base is known by its name and content,
 so neither packing it anew nor cutting it short loses a label; another content under a known name
-is an error. A development set: looked at as often as one likes, and never learnt from.
+is an error. A development set: looked at as often as one likes, and never learned from.
 
 Spans are µs on the trace file's own ``ts`` axis. ``unknown`` marks time about which somebody looked
 and could not tell; ``healthy`` time that looks suspicious and is not. What neither names was looked
@@ -64,7 +64,7 @@ class Natural:
     base: str  # its name in ``bases.yaml``
     sha256: str  # of the JSON, unpacked
     source: Source
-    labeller: str
+    labeler: str
     date: str
     remark: str
     regions: tuple[Verdict, ...]
@@ -89,9 +89,9 @@ def _spans(verdicts: Iterable[Verdict], side: Side) -> Intervals:
 
 
 def by_base(bases: Iterable[Found]) -> dict[str, Natural]:
-    """The label of each of these bases that was labelled by hand, by the base's name.
+    """The label of each of these bases that was labeled by hand, by the base's name.
 
-    Raises LabelError where a base has a labelled one's name and another content, or its content
+    Raises LabelError where a base has a labeled one's name and another content, or its content
     and another name: its label would be lost, or another trace's.
     """
     known = {label.base: label for label in read_all()}
@@ -99,7 +99,7 @@ def by_base(bases: Iterable[Found]) -> dict[str, Natural]:
     found = {}
     for base in bases:
         if names.get(base.sha256, base.name) != base.name:
-            raise LabelError(f"{base.file}: the trace that is labelled as {names[base.sha256]}")
+            raise LabelError(f"{base.file}: the trace that is labeled as {names[base.sha256]}")
         if label := known.get(base.name):
             if label.sha256 != base.sha256:
                 raise LabelError(
@@ -124,7 +124,7 @@ def read(path: str | Path) -> Natural:
             base=raw["base"],
             sha256=raw["sha256"],
             source=Source(**raw["source"]),
-            labeller=raw["labeller"],
+            labeler=raw["labeller"],
             date=raw["date"],
             remark=raw["remark"],
             regions=regions,

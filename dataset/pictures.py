@@ -4,7 +4,7 @@
 
 One lane a thread's level or a device stream. Every pixel column of a lane shows how much of its
 time is covered, so a trace of a million events draws as quickly, and as truly, as one of ten;
-neighbours alternate in shade. Calls that make the host wait are red, however short they are.
+neighbors alternate in shade. Calls that make the host wait are red, however short they are.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Colour = str
+Color = str
 Image = npt.NDArray[np.float64]
 
 PIXELS: Final = (1600, 500)
@@ -34,7 +34,7 @@ DPI: Final = 100
 COLUMNS: Final = 1400  # pixel columns of the plot itself
 LETTER: Final = 0.0047  # share of the strip that one letter takes
 
-COLOURS: Final[dict[str, tuple[Colour, Colour]]] = {  # two shades, for neighbours
+COLORS: Final[dict[str, tuple[Color, Color]]] = {  # two shades, for neighbors
     "loader": ("#e0a800", "#c79500"),
     "python": ("#c9b79c", "#ddd0bb"),
     "annotation": ("#7fb7a6", "#a3cdc0"),
@@ -50,11 +50,11 @@ COLOURS: Final[dict[str, tuple[Colour, Colour]]] = {  # two shades, for neighbou
     "memset": ("#9aa0a6", "#b9bec3"),
 }
 DARK: Final = frozenset(("op", "launch", "alloc", "sync", "compute", "collective"))
-PATTERN_COLOURS: Final = (
+PATTERN_COLORS: Final = (
     *("#d62728", "#1f77b4", "#ff7f0e", "#9467bd", "#17becf"),
     *("#8c564b", "#e377c2", "#2ca02c", "#bcbd22", "#393b79"),
 )
-UNKNOWN_COLOUR: Final = "#8d8d8d"
+UNKNOWN_COLOR: Final = "#8d8d8d"
 LABEL_HEIGHT: Final = 0.7
 LEAST: Final = 0.25  # so dark at least is a column in which anything happens
 LEAST_SYNC: Final = 0.8
@@ -92,13 +92,13 @@ def strip(
 ) -> list[str]:
     """Draw one strip into ``axes``: labels on top, then the host's lanes, then the device's.
 
-    Returns the kinds of ``COLOURS`` that it shows.
+    Returns the kinds of ``COLORS`` that it shows.
     """
     start, end = _ns(activity.trace, span)
     seen = [r for r in regions if r.end_us * NS_PER_US > start and r.start_us * NS_PER_US < end]
-    colours = pattern_colours(seen)
+    colors = pattern_colors(seen)
     drawn = [lane for lane in lanes(activity, start, end) if lane.layers]
-    ticks = _label_lanes(axes, seen, colours, (start, end))
+    ticks = _label_lanes(axes, seen, colors, (start, end))
     top, edges = LABEL_HEIGHT * len(ticks), {}
     for is_device in (False, True):
         first = top
@@ -107,11 +107,11 @@ def strip(
             ticks.append((top + lane.height / 2, lane.title))
             top += lane.height
         edges[is_device] = (first, top)
-    _shade(axes, seen, colours, edges, (start, end))
+    _shade(axes, seen, colors, edges, (start, end))
     _steps(axes, activity, (start, end))
     _finish(axes, ticks, top, (end - start) / 1e6)
     shown = {layer.kind for lane in drawn for layer in lane.layers}
-    return [kind for kind in COLOURS if kind in shown]
+    return [kind for kind in COLORS if kind in shown]
 
 
 def _ns(trace: Trace, span: tuple[float, float] | None) -> tuple[int, int]:
@@ -126,11 +126,11 @@ def _ns(trace: Trace, span: tuple[float, float] | None) -> tuple[int, int]:
     return start, end
 
 
-def pattern_colours(regions: Iterable[LabelRegion]) -> dict[str, Colour]:
-    """A colour for each pattern, in order of first appearance; unknown is grey."""
+def pattern_colors(regions: Iterable[LabelRegion]) -> dict[str, Color]:
+    """A color for each pattern, in order of first appearance; unknown is gray."""
     patterns = enumerate(_patterns(regions))
-    found = {p: PATTERN_COLOURS[i % len(PATTERN_COLOURS)] for i, p in patterns}
-    return {**found, UNKNOWN: UNKNOWN_COLOUR}
+    found = {p: PATTERN_COLORS[i % len(PATTERN_COLORS)] for i, p in patterns}
+    return {**found, UNKNOWN: UNKNOWN_COLOR}
 
 
 def _patterns(regions: Iterable[LabelRegion]) -> list[str]:
@@ -148,13 +148,13 @@ def _paint(axes: Axes, lane: Lane, top: float, span: tuple[int, int]) -> None:
     for word in lane.words:
         a, b = _share(word.start, span), _share(word.end, span)
         text = word.text[: int((b - a) / LETTER)]
-        colour = "white" if word.kind in DARK else "black"
+        color = "white" if word.kind in DARK else "black"
         place = (a + 0.002, top + lane.height / 2)
-        axes.text(*place, text, fontsize=6.5, va="center", color=colour, clip_on=True)
+        axes.text(*place, text, fontsize=6.5, va="center", color=color, clip_on=True)
 
 
 def picture(lane: Lane, start: int, end: int, columns: int = COLUMNS) -> Image:
-    """One row of RGB pixels: each column mixes the colours by the time that they cover."""
+    """One row of RGB pixels: each column mixes the colors by the time that they cover."""
     edges = np.linspace(start, end, columns + 1).round().astype(np.int64)
     pixels = np.full((1, columns, 3), 0.965)
     for layer in lane.layers:
@@ -165,9 +165,9 @@ def picture(lane: Lane, start: int, end: int, columns: int = COLUMNS) -> Image:
         least = LEAST_SYNC if layer.kind == "sync" else LEAST
         strength = np.where(all_of_it > 0, np.maximum(all_of_it, least), 0.0)
         second = shades[1] / np.maximum(shades[0] + shades[1], 1e-12)
-        dark, light = (np.array(_rgb(colour)) for colour in COLOURS[layer.kind])
-        colour = dark * (1 - second[:, None]) + light * second[:, None]
-        pixels[0] = pixels[0] * (1 - strength[:, None]) + colour * strength[:, None]
+        dark, light = (np.array(_rgb(color)) for color in COLORS[layer.kind])
+        color = dark * (1 - second[:, None]) + light * second[:, None]
+        pixels[0] = pixels[0] * (1 - strength[:, None]) + color * strength[:, None]
     return pixels
 
 
@@ -178,8 +178,8 @@ def _covered(start: Int64, end: Int64, edges: Int64) -> Image:
     return share
 
 
-def _rgb(colour: Colour) -> tuple[float, ...]:
-    return tuple(int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+def _rgb(color: Color) -> tuple[float, ...]:
+    return tuple(int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
 
 
 def _share(t: float, span: tuple[int, int]) -> float:
@@ -188,7 +188,7 @@ def _share(t: float, span: tuple[int, int]) -> float:
 
 
 def _label_lanes(
-    axes: Axes, regions: Sequence[LabelRegion], colours: dict[str, Colour], span: tuple[int, int]
+    axes: Axes, regions: Sequence[LabelRegion], colors: dict[str, Color], span: tuple[int, int]
 ) -> list[tuple[float, str]]:
     """Each pattern's regions as solid bars in a lane of its own; returns the lanes' ticks."""
     ticks = []
@@ -196,7 +196,7 @@ def _label_lanes(
         ends = [_ends(r, span) for r in regions if r.pattern == pattern]
         bars = [(a, max(b - a, 1 / COLUMNS)) for a, b in ends]
         place = ((i + 0.12) * LABEL_HEIGHT, 0.7 * LABEL_HEIGHT)
-        axes.broken_barh(bars, place, facecolors=colours[pattern], linewidth=0)
+        axes.broken_barh(bars, place, facecolors=colors[pattern], linewidth=0)
         ticks.append(((i + 0.5) * LABEL_HEIGHT, pattern))
     return ticks
 
@@ -209,15 +209,15 @@ def _ends(region: LabelRegion, span: tuple[int, int]) -> tuple[float, float]:
 def _shade(
     axes: Axes,
     regions: Sequence[LabelRegion],
-    colours: dict[str, Colour],
+    colors: dict[str, Color],
     edges: dict[bool, tuple[float, float]],
     span: tuple[int, int],
 ) -> None:
     """Tint the lanes of the side on which each region acts."""
     for region in regions:
         low, high = edges[region.side == "gpu"]
-        colour = colours[region.pattern]
-        axes.fill_between(_ends(region, span), low, high, color=colour, alpha=0.1, lw=0)
+        color = colors[region.pattern]
+        axes.fill_between(_ends(region, span), low, high, color=color, alpha=0.1, lw=0)
 
 
 def _steps(axes: Axes, activity: Activity, span: tuple[int, int]) -> None:
@@ -246,9 +246,9 @@ def _finish(axes: Axes, ticks: list[tuple[float, str]], top: float, length_ms: f
 
 
 def _legend(figure: Figure, kinds: Sequence[str]) -> None:
-    """What the colours mean, in one line below the strip."""
+    """What the colors mean, in one line below the strip."""
     x = 0.125
     for kind in kinds:
-        figure.text(x, 0.012, "■", fontsize=9, color=COLOURS[kind][0])
+        figure.text(x, 0.012, "■", fontsize=9, color=COLORS[kind][0])
         figure.text(x + 0.009, 0.014, kind, fontsize=7.5)
         x += 0.02 + 0.0045 * len(kind)

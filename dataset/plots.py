@@ -62,7 +62,7 @@ def examples(scratch: Path) -> list[Example]:
     """One of each pattern that this project's traces show, in the order of the taxonomy."""
     recorded = {}
     if RECORDED.is_dir():
-        recorded = {label.patterns: (path, label) for path, label in labels.labelled(RECORDED)}
+        recorded = {label.patterns: (path, label) for path, label in labels.labeled(RECORDED)}
     found = []
     for pattern in IDS:
         path, label = recorded.get((pattern,)) or _simulated(pattern, scratch) or (None, None)
@@ -141,9 +141,9 @@ def counts(traces: Sequence[Mapping[str, Any]], out: Path) -> Path:
 def _bars(axes: Any, pairs: Sequence[tuple[str, str]], names: Sequence[str], title: str) -> None:
     """A bar for each name, its origins side by side."""
     count, start = Counter(pairs), [0] * len(names)
-    for origin, colour in ORIGINS.items():
+    for origin, color in ORIGINS.items():
         lengths = [count[name, origin] for name in names]
-        axes.barh(range(len(names)), lengths, left=start, color=colour, label=origin)
+        axes.barh(range(len(names)), lengths, left=start, color=color, label=origin)
         start = [a + b for a, b in zip(start, lengths, strict=True)]
     axes.set_yticks(range(len(names)), names, fontsize=7.5)
     axes.invert_yaxis()

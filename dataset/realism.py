@@ -5,7 +5,7 @@ of injected ones, by the features of the window itself. An AUC-ROC of 0.5 says t
 
 - *same programs*: the fault of each recorded trace is put into its healthy twin, so program,
   device, sizes and profiler settings are equal. What is left: two runs differ, the strength of the
-  fault differs, and injection leaves artefacts.
+  fault differs, and injection leaves artifacts.
 - *floor*: the same question about windows without a fault, of the faulty recorded traces and of
   their healthy twins: two real runs, nothing injected. What two runs of one program differ by.
 - *this benchmark*: its injected traces as they are. Recorded ones ran on a CPU, nearly all bases on

@@ -1,4 +1,4 @@
-"""Record labelled traces: ``python -m dataset.record out=FOLDER device=cpu seed=0``.
+"""Record labeled traces: ``python -m dataset.record out=FOLDER device=cpu seed=0``.
 
 Real programs run under ``torch.profiler`` in pairs, faulty and healthy; each is a forked process of
 its own. See ``conf/record.yaml`` for the settings and ``dataset/README.md`` for what comes out.
@@ -57,8 +57,8 @@ def forbidden_words() -> list[str]:
     root = str(Path(__file__).resolve().parents[1])
     places = [root, str(Path.home()), tempfile.gettempdir(), "site-packages", "dataset/"]
     host = platform.node()
-    told = [f'"{host}"', f"{host}."] if host else []
-    return [PREFIX, *BY_ID, *[p for p in places if len(p) > 3], *told, "faulty", "healthy"]
+    names = [f'"{host}"', f"{host}."] if host else []
+    return [PREFIX, *BY_ID, *[p for p in places if len(p) > 3], *names, "faulty", "healthy"]
 
 
 def record_case(case: Case, device: str, path: Path, takes: int = 1) -> labels.Label:
@@ -225,8 +225,8 @@ def _device_name(raw: dict[str, Any]) -> str:
 def _write(trace: dict[str, Any], label: labels.Label, path: Path) -> None:
     """Write both files, the trace first; refuses a trace that gives itself away."""
     text = json.dumps(trace, separators=(",", ":"))
-    if told := marks.leaks(text, forbidden_words()):
-        raise RecordError(f"{path.name}: the trace still holds {', '.join(told)}")
+    if leaked := marks.leaks(text, forbidden_words()):
+        raise RecordError(f"{path.name}: the trace still holds {', '.join(leaked)}")
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(".part")
     unfinished.write_bytes(gzip.compress(text.encode(), 9, mtime=0))

@@ -5,20 +5,20 @@ whatever device, recorded, injected into or simulated, are all in one part of a 
 of it. So neither a base, nor a pair, nor a seed stands on two sides, and no window does.
 
 - ``split``: the usual one. Simulated traces, whose programs have names of their own, are in
-  ``train`` alone. Of the traces labelled by hand those are the part ``natural`` whose workloads are
-  in ``test``; the others are left out, as faults put into them are learnt from.
-- ``unseen_natural``: measured on all that was labelled by hand, learnt on other programs.
-- ``unseen_device``: measured on AMD's devices, learnt on NVIDIA's (and CPUs).
-- ``unseen_workload``: measured on language models, learnt on everything else.
-- ``unseen_recorded``: learnt on injected faults, measured on recorded ones.
+  ``train`` alone. Of the traces labeled by hand those are the part ``natural`` whose workloads are
+  in ``test``; the others are left out, as faults put into them are learned from.
+- ``unseen_natural``: measured on all that was labeled by hand, learned on other programs.
+- ``unseen_device``: measured on AMD's devices, learned on NVIDIA's (and CPUs).
+- ``unseen_workload``: measured on language models, learned on everything else.
+- ``unseen_recorded``: learned on injected faults, measured on recorded ones.
 - ``unseen_injected``: the reverse.
 
-Each part has a role (``ROLES``): *train* (validation chooses among what was learnt), *development*
-(labelled by hand; looked at as often as one likes, learnt from never), *test* (each look at it is
+Each part has a role (``ROLES``): *train* (validation chooses among what was learned), *development*
+(labeled by hand; looked at as often as one likes, learned from never), *test* (each look at it is
 written down).
 
-But for the last two simulated traces are learnt from, and never measured on. What was labelled by
-hand is never learnt from. The part depends on names, not on the order of traces or on chance.
+But for the last two simulated traces are learned from, and never measured on. What was labeled by
+hand is never learned from. The part depends on names, not on the order of traces or on chance.
 """
 
 from __future__ import annotations
@@ -87,11 +87,11 @@ def schemes(members: Iterable[Member]) -> dict[str, list[Part]]:
     found = list(members)
     parts = {MAIN: [_usual(m) for m in found]}
     recorded = frozenset(m.workload for m in found if m.origin == "recorded")
-    for name, (is_test, is_learnt) in HELD_OUT.items():
+    for name, (is_test, is_learned) in HELD_OUT.items():
         measured = [is_test(m, recorded) for m in found]
         tested = frozenset(m.workload for m, is_in in zip(found, measured, strict=True) if is_in)
         parts[name] = [
-            "test" if is_in else _other(m, tested) if is_learnt(m) else "excluded"
+            "test" if is_in else _other(m, tested) if is_learned(m) else "excluded"
             for m, is_in in zip(found, measured, strict=True)
         ]
     return parts
@@ -118,11 +118,11 @@ def drawn(workload: str) -> Part:
 
 
 def _other(member: Member, tested: frozenset[str]) -> Part:
-    """The part of a trace that may be learnt from, unless its workload is measured on."""
+    """The part of a trace that may be learned from, unless its workload is measured on."""
     if member.origin == "natural" or member.workload in tested:
         return "excluded"
-    held = member.origin != "simulated" and drawn(member.workload) == "validation"
-    return "validation" if held else "train"
+    is_drawn = member.origin != "simulated" and drawn(member.workload) == "validation"
+    return "validation" if is_drawn else "train"
 
 
 def _is_real(member: Member) -> bool:
@@ -137,8 +137,8 @@ def _is_language(member: Member) -> bool:
     return member.workload.split("-")[0] in LANGUAGE
 
 
-# By scheme: which traces are measured on (also told: the workloads that were recorded), and which
-# may be learnt from.
+# By scheme: which traces are measured on (given: the workloads that were recorded), and which
+# may be learned from.
 HELD_OUT: Final[
     dict[str, tuple[Callable[[Member, frozenset[str]], bool], Callable[[Member], bool]]]
 ] = {

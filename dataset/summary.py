@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from dataset.labels import Label, labelled
+from dataset.labels import Label, labeled
 
 Row = tuple[str, str, str, str, str, str]
 
@@ -43,7 +43,7 @@ def main() -> None:
     head: Row = ("pattern", "workload", "fixed ms", "faulty ms", "in regions", "steps")
     print("| " + " | ".join(head) + " |")
     print("|---" * len(head) + "|")
-    for row in rows(label for _, label in labelled(Path(sys.argv[1]))):
+    for row in rows(label for _, label in labeled(Path(sys.argv[1]))):
         print("| " + " | ".join(row) + " |")
 
 

@@ -1,6 +1,6 @@
-"""A labelled trace as training rows: windows, candidates, and places with evidence.
+"""A labeled trace as training rows: windows, candidates, and places with evidence.
 
-Labels of windows are weak at the edges, so a window carries the share of it that a labelled
+Labels of windows are weak at the edges, so a window carries the share of it that a labeled
 region covers, per side; what to do with a half-covered window is the trainer's choice. Beside it
 stands the share in which nobody knows what is wrong (``unknown_cpu``, ``unknown_gpu``), or in which
 a fault acts that costs next to nothing: there a window without another fault of that side is
@@ -37,9 +37,9 @@ Windower = Callable[[AnalyzedTime], Sequence[Window]]
 Shares = dict[Side, npt.NDArray[np.float64]]  # by side: the share of each window
 
 SIDES: tuple[Side, ...] = ("cpu", "gpu")
-COVERED = 0.1  # a window this far inside a labelled region belongs to it
+COVERED = 0.1  # a window this far inside a labeled region belongs to it
 FILLED = 0.5  # a step with so many faulty windows is faulty as a whole
-WINDOWER: Windower = ByStep()  # as a scan cuts, unless it is told otherwise
+WINDOWER: Windower = ByStep()  # as a scan cuts, by default
 PER_PATTERN = 3  # evidence rows per pattern and trace: one trace must not fill the set
 UNSUSPICIOUS = 3  # evidence rows per trace from places without a fault
 TOKENS = 2_200  # of a text, by the rule of ``evidence.words``
@@ -74,13 +74,13 @@ def tables(
     *,
     with_evidence: bool = True,
 ) -> Tables:
-    """Read one labelled trace into rows. ``name`` identifies the trace within the benchmark.
+    """Read one labeled trace into rows. ``name`` identifies the trace within the benchmark.
 
     ``windower`` cuts the analyzed time. Evidence takes longer than the rest and may be left out.
     Raises TraceError, and LabelError where the label names a pattern that the taxonomy lacks.
     """
     if foreign := [p for p in label.patterns if p not in BY_ID]:
-        raise LabelError(f"{trace_file}: labelled {foreign[0]!r}, which is no pattern")
+        raise LabelError(f"{trace_file}: labeled {foreign[0]!r}, which is no pattern")
     analysis = analyze(kineto.read(trace_file))
     analyzed = analysis.analyzed
     windows = windower(analyzed)
@@ -186,9 +186,9 @@ def _regions(windows: Sequence[Window], truth: Truth, seed: int) -> Iterator[tup
     for side in SIDES:
         overlap = truth.overlap[side]
         for j in np.flatnonzero(overlap.max(axis=0, initial=0.0) >= COVERED):
-            hot = np.flatnonzero(overlap[:, j] >= COVERED)
-            runs = _some(_runs(windows, hot), PER_PATTERN, random)
-            runs += _some(_filled_steps(windows, hot), PER_PATTERN - 1, random)
+            covered = np.flatnonzero(overlap[:, j] >= COVERED)
+            runs = _some(_runs(windows, covered), PER_PATTERN, random)
+            runs += _some(_filled_steps(windows, covered), PER_PATTERN - 1, random)
             for run in runs:
                 yield _region(windows, run, side), CLASSES[j]
     taken = truth.covered["cpu"] + truth.covered["gpu"]
@@ -204,18 +204,18 @@ def _some(runs: list[Int64], most: int, random: np.random.Generator) -> list[Int
     return [runs[k] for k in random.permutation(len(runs))[:most]]
 
 
-def _filled_steps(windows: Sequence[Window], hot: Int64) -> list[Int64]:
-    """All windows of each step of which at least ``FILLED`` are hot."""
+def _filled_steps(windows: Sequence[Window], covered: Int64) -> list[Int64]:
+    """All windows of each step of which at least ``FILLED`` are covered."""
     steps = np.array([_step(w) for w in windows])
     return [
         np.flatnonzero(steps == step)
-        for step in np.unique(steps[hot])
-        if step >= 0 and (steps[hot] == step).sum() >= FILLED * (steps == step).sum()
+        for step in np.unique(steps[covered])
+        if step >= 0 and (steps[covered] == step).sum() >= FILLED * (steps == step).sum()
     ]
 
 
 def _runs(windows: Sequence[Window], chosen: Int64) -> list[Int64]:
-    """Neighbouring windows of one step."""
+    """Neighboring windows of one step."""
     if not len(chosen):
         return []
     steps = np.array([_step(windows[i]) for i in chosen])

@@ -1,4 +1,4 @@
-"""The units of a build: each makes one labelled trace, and needs nothing from another.
+"""The units of a build: each makes one labeled trace, and needs nothing from another.
 
 A plan (``conf/benchmark/*.yaml``) becomes units in a fixed order; all that is drawn comes from the
 plan's seeds and from names.
@@ -50,7 +50,7 @@ class Unit(Protocol):
 
     @property
     def group(self) -> str:
-        """What it shares with its neighbours."""
+        """What it shares with its neighbors."""
 
     @property
     def licence(self) -> str:
@@ -84,7 +84,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Natural:
-    """A trace of others, labelled by hand."""
+    """A trace of others, labeled by hand."""
 
     name: str
     base: Found
@@ -194,12 +194,12 @@ def _opened(file: Path) -> Any:
 
 
 def recorded(folders: Sequence[str], every: int = 1) -> Iterator[Recorded]:
-    """The labelled traces of this checkout, or one in so many. Raises FileNotFoundError."""
+    """The labeled traces of this checkout, or one in so many. Raises FileNotFoundError."""
     for folder in folders:
         root = HERE.parent / folder
         if not root.is_dir():
             raise FileNotFoundError(f"{root}: no recorded traces")
-        found = list(labels.labelled(root))
+        found = list(labels.labeled(root))
         twins = healthy_twins((str(trace), label) for trace, label in found)
         for trace, label in found[::every]:
             name = str(trace.relative_to(root))[: -len(labels.TRACE_SUFFIX)]
@@ -259,11 +259,11 @@ def _two(patterns: Sequence[str], draw: np.random.Generator) -> tuple[str, ...]:
 
 
 def natural(bases: list[Found]) -> Iterator[Natural]:
-    """Those of the bases that were labelled by hand. Raises LabelError where a labelled trace is
+    """Those of the bases that were labeled by hand. Raises LabelError where a labeled trace is
     not among them."""
     found, there = by_hand.by_base(bases), {base.name: base for base in bases}
     if missing := [known.base for known in by_hand.read_all() if known.base not in there]:
-        raise LabelError(f"labelled by hand but not among the bases: {', '.join(missing)}")
+        raise LabelError(f"labeled by hand but not among the bases: {', '.join(missing)}")
     for name in sorted(found):
         yield Natural(f"natural/{name}", there[name], found[name].label)
 

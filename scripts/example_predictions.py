@@ -61,8 +61,8 @@ def of_product(folder: Path, overrides: Sequence[str]) -> dict[str, list[Predict
 def of_constant(folder: Path, traces: Sequence[str]) -> dict[str, list[Prediction]]:
     """The constant answer to these traces. Raises DetectorError."""
     truths = read_truths(folder)
-    learnt = read_truths(folder, ["train"]).values()
-    return constant(learnt).predict(truths[name] for name in traces)
+    learned = read_truths(folder, ["train"]).values()
+    return constant(learned).predict(truths[name] for name in traces)
 
 
 def main(words: Sequence[str] | None = None) -> int:

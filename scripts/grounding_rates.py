@@ -267,12 +267,12 @@ def _rounds(number: str, true: float) -> bool:
 
 
 def _count(rates: Rates, name: str, said: Said, text: str, evidence: Evidence) -> None:
-    held = grounded(text, evidence, said.pattern, advice=said.advice)
-    passes = not held.struck
+    checked = grounded(text, evidence, said.pattern, advice=said.advice)
+    passes = not checked.struck
     rates.tried[name] += 1
     rates.passed[name] += passes
     if passes != (name == "true"):
-        rates.examples.append((name, " | ".join(held.struck) if name == "true" else text))
+        rates.examples.append((name, " | ".join(checked.struck) if name == "true" else text))
 
 
 class _Listening:

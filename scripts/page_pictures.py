@@ -3,7 +3,7 @@
     python scripts/page_pictures.py OUT REPORT.html…
     python scripts/page_pictures.py docs/images --readme REPORT.html
 
-Needs the extra `browser` and a Chromium. Writes PNG files at 1440 and 390 px, in dark colours and
+Needs the extra `browser` and a Chromium. Writes PNG files at 1440 and 390 px, in dark colors and
 as printed (PDF), and prints for each page the time to its first paint and the slowest of ten zooms.
 With --readme instead the two pictures of the README, of the example's report.
 """

@@ -36,15 +36,15 @@ def document(lines: Sequence[str], height: int) -> str:
     )
 
 
-def text(x: float, y: float, words: str, colour: str = INK, bold: bool = False) -> str:
+def text(x: float, y: float, words: str, color: str = INK, bold: bool = False) -> str:
     """A line of words; ``y`` of their feet."""
     weight = ' font-weight="bold"' if bold else ""
-    return f'<text x="{x:.1f}" y="{y}"{weight} fill="{colour}">{escape(clean(words))}</text>'
+    return f'<text x="{x:.1f}" y="{y}"{weight} fill="{color}">{escape(clean(words))}</text>'
 
 
-def bar(x: float, y: int, width: float, colour: str, words: str = "", ink: str = INK) -> list[str]:
+def bar(x: float, y: int, width: float, color: str, words: str = "", ink: str = INK) -> list[str]:
     """A bar with as much of the words as it has room for."""
-    lines = [f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{ROW - 1}" fill="{colour}"/>']
+    lines = [f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{ROW - 1}" fill="{color}"/>']
     room = int((width - 6) / LETTER)
     if words and room >= 4:
         shown = words if len(words) <= room else words[: room - 1] + "…"
@@ -77,11 +77,11 @@ def panel(
             continue
         deepest = max(deepest, int(strip.depth[i]))
         fault, several = bool(strip.at_fault[i]), strip.count[i] > 1
-        colour, ink = (FAULT, "#fff") if fault else (USUAL, "#14202e")
+        color, ink = (FAULT, "#fff") if fault else (USUAL, "#14202e")
         pale = several and not fault
         label = f"{strip.count[i]} events" if several else ""
         label = label or clean(excerpt.label_of(analysis.trace, int(strip.row[i])))
-        drawn = bar(left, top + int(strip.depth[i]) * ROW, right - left - 0.4, colour, label, ink)
+        drawn = bar(left, top + int(strip.depth[i]) * ROW, right - left - 0.4, color, label, ink)
         if pale:
             drawn[0] = drawn[0].replace("/>", ' fill-opacity=".55"/>')
         lines += drawn

@@ -1,4 +1,4 @@
-"""How findings bear traces that are recorded otherwise: `dataset.perturb` on labelled traces.
+"""How findings bear traces that are recorded otherwise: `dataset.perturb` on labeled traces.
 
     python scripts/perturb_rates.py TRACES LABELS.json [--kinds KIND…] [--every N] [--show]
 
@@ -53,7 +53,7 @@ class Score:
 
     def add(self, found: Found, label: Mapping[str, Any]) -> None:
         """The findings of one trace."""
-        kinds = [judged(p, share, label) for p, share in found.items() if share >= LEAST]
+        kinds = [verdict_on(p, share, label) for p, share in found.items() if share >= LEAST]
         self.findings += len(kinds)
         self.right += kinds.count("right")
         self.wrong += kinds.count("wrong")
@@ -79,7 +79,7 @@ class Rates:
     new: int = 0
 
 
-def judged(pattern: str, share: float, label: Mapping[str, Any]) -> str:
+def verdict_on(pattern: str, share: float, label: Mapping[str, Any]) -> str:
     """``right``, ``sized`` (the size is off), ``debatable``, ``unlisted`` or ``wrong``."""
     brackets = [p["share"] for p in label["problems"] if pattern in p["patterns"]]
     if brackets and not label["abstain"]:
@@ -168,7 +168,7 @@ def show(label: Mapping[str, Any], kind: str, before: Found, after: Found) -> No
     for pattern in sorted(before.keys() | after.keys()):
         one, other = before.get(pattern, 0), after.get(pattern, 0)
         if max(one, other) >= LEAST and abs(one - other) > max(one, other) / 5:
-            kinds = [judged(pattern, s, label) if s >= LEAST else "-" for s in (one, other)]
+            kinds = [verdict_on(pattern, s, label) if s >= LEAST else "-" for s in (one, other)]
             print(
                 f"{kind:22} {label['trace'].split('.')[0]:34} {pattern:32} "
                 f"{one:6.1%} -> {other:6.1%}  {kinds[0]} -> {kinds[1]}",

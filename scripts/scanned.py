@@ -1,4 +1,4 @@
-"""Labelled traces of a built benchmark, scanned as a user would: what several scripts share."""
+"""Labeled traces of a built benchmark, scanned as a user would: what several scripts share."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WORKERS = 2
 
 @dataclass(frozen=True)
 class Case:
-    """A labelled trace, by its name in the benchmark."""
+    """A labeled trace, by its name in the benchmark."""
 
     name: str
     file: Path
@@ -119,13 +119,13 @@ def history(folder: Path, name: str, card: Mapping[str, Any]) -> str:
     count = card.get("traces_by_origin")
     if not count:
         return f"The {name}'s card names no training data."
-    told = ", ".join(f"{n:,} {origin}" for origin, n in count.items())
-    told = f"The {name} was trained on {told} traces"
+    traces = ", ".join(f"{n:,} {origin}" for origin, n in count.items())
+    sentence = f"The {name} was trained on {traces} traces"
     if card["data_sha256"] != hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest():
-        return f"{told} of another build: many of both may be the same."
+        return f"{sentence} of another build: many of both may be the same."
     rows = manifest_of(folder)["traces"]
     for parts in (PARTS[:3], PARTS[:2], PARTS[:1]):
         mine = Counter(row["origin"] for row in rows if row[MAIN] in parts and row["windows"])
         if mine == Counter(count):
-            return f"{told}: the parts {', '.join(parts)} of this build."
-    return f"{told} of this build."
+            return f"{sentence}: the parts {', '.join(parts)} of this build."
+    return f"{sentence} of this build."

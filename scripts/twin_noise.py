@@ -27,7 +27,7 @@ def main() -> None:
     """A line for each two runs, and how far they are apart."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "dataset" / "recorded" / "cpu"
     pairs: dict[str, list[tuple[str, Label]]] = {}
-    for trace, label in labels.labelled(folder):
+    for trace, label in labels.labeled(folder):
         if label.quality == "good" and label.parameters.get("extra") != "pause":
             pairs.setdefault(label.pair, []).append((str(trace), label))
     raw, paced = [], []

@@ -15,7 +15,7 @@ parts. An error costs what it misstates of the analyzed time, times how sure it 
 
 The worst are kept, one of each program and pattern. OUT gets `errors.md` and for each recorded
 trace a picture: where the time goes, what was stated and what is true, where the label and the
-finding lie, and a step. Injected and hand-labelled traces come from others: of them the table has
+finding lie, and a step. Injected and hand-labeled traces come from others: of them the table has
 words only. Simulated traces teach, and are no test.
 """
 
@@ -38,7 +38,7 @@ from detector.findings import USUAL  # noqa: E402
 from detector.lab import confidence as training  # noqa: E402
 from detector.lab.experiments.confidence import ConfidenceExperiment, findings  # noqa: E402
 from detector.lab.scoring import Prediction, Truth, read_truths  # noqa: E402
-from detector.lab.scoring.judged import JudgedTrace, judge  # noqa: E402
+from detector.lab.scoring.graded import GradedTrace, grade  # noqa: E402
 from detector.lab.scoring.truth import Spans, intervals  # noqa: E402
 from detector.ledger import BY_ID as CAUSES  # noqa: E402
 from detector.patterns import BY_ID, Occurrences  # noqa: E402
@@ -49,7 +49,7 @@ from scripts.scanned import Case, cases  # noqa: E402
 DEVELOPMENT = ("train", "validation")
 OWN = "recorded"  # the origin of which pictures may be published
 ERRORS = ("wrong", "misplaced", "sized")
-COLOURS = {"busy": "#3f8f5f", "exposed": "#1f6fb2", "host": "#c8641b", "device": "#7a4dd8"}
+COLORS = {"busy": "#3f8f5f", "exposed": "#1f6fb2", "host": "#c8641b", "device": "#7a4dd8"}
 REST, TRUE = "#8c939e", "#3f8f5f"
 LEAST_PX = 30  # of a cause's bar
 NAMES = 140  # px for what a row of spans or a bar is
@@ -91,12 +91,12 @@ def errors(
     candidates: Mapping[str, Sequence[Prediction]],
 ) -> Iterator[Error]:
     """Of these traces. ``candidates``: with the findings all those that are too unsure for one."""
-    for one in judge(truths, found):
+    for one in grade(truths, found):
         yield from _stated(one)
         yield from _missed(one, candidates[one.truth.trace])
 
 
-def _stated(one: JudgedTrace) -> Iterator[Error]:
+def _stated(one: GradedTrace) -> Iterator[Error]:
     for finding in one.findings:
         if finding.kind not in ERRORS:
             continue
@@ -114,7 +114,7 @@ def _stated(one: JudgedTrace) -> Iterator[Error]:
         )
 
 
-def _missed(one: JudgedTrace, candidates: Sequence[Prediction]) -> Iterator[Error]:
+def _missed(one: GradedTrace, candidates: Sequence[Prediction]) -> Iterator[Error]:
     leads = {c.pattern: c for c in candidates}
     for matched in one.problems:
         if matched.costly and matched.finding is None:
@@ -206,14 +206,14 @@ def _bars(error: Error, analysis: Analysis, y: int) -> tuple[list[str], int]:
     for cause, ns in analysis.ledger.total().items():
         width = room * ns / whole
         label = CAUSES[cause].label if width >= LEAST_PX else ""
-        colour = COLOURS.get(CAUSES[cause].group, REST)
-        lines += bar(x, y, max(width - 0.6, 0.2), colour, label, "#fff")
+        color = COLORS.get(CAUSES[cause].group, REST)
+        lines += bar(x, y, max(width - 0.6, 0.2), color, label, "#fff")
         x += width
     stated = "stated savings" if error.kind != "missed" else "candidate says"
-    for name, share, colour in ((stated, error.stated, FAULT), ("true gain", error.true, TRUE)):
+    for name, share, color in ((stated, error.stated, FAULT), ("true gain", error.true, TRUE)):
         y += ROW + 3
         lines.append(text(2, y + 11, f"{name} {rounded(share)}"))
-        lines += bar(NAMES, y, room * min(share, 1.0), colour)
+        lines += bar(NAMES, y, room * min(share, 1.0), color)
     return lines, y + ROW + 8
 
 
@@ -221,14 +221,14 @@ def _places(error: Error, analysis: Analysis, y: int) -> tuple[list[str], int]:
     """Where the label and what was reported lie in the analyzed time, with the steps' edges."""
     analyzed, room, lines = analysis.analyzed, WIDTH - NAMES, list[str]()
     whole = analyzed.end - analyzed.start
-    rows = (("place reported", error.place_us, FAULT), ("place labelled", error.label_us, TRUE))
-    for name, spans, colour in rows:
+    rows = (("place reported", error.place_us, FAULT), ("place labeled", error.label_us, TRUE))
+    for name, spans, color in rows:
         lines.append(text(2, y + 11, name if spans else f"{name}: none"))
         shown = intervals(spans).clip(analyzed.start, analyzed.end)
         shown = shown.bridged(whole / room, np.empty(0, np.int64))
         for start, end in zip(shown.start.tolist(), shown.end.tolist(), strict=True):
             left = NAMES + room * (start - analyzed.start) / whole
-            lines += bar(left, y, max(room * (end - start) / whole, 0.7), colour)
+            lines += bar(left, y, max(room * (end - start) / whole, 0.7), color)
         y += ROW + 3
     for step in analyzed.steps:
         left = NAMES + room * (step.start - analyzed.start) / whole

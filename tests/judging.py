@@ -64,10 +64,10 @@ def evidence_of(
     region = Region(
         round(start_us * 1_000), round(end_us * 1_000), 0.9, side, candidates=candidates
     )
-    return gather(Activity(trace), judged_of(trace), [region])[0]
+    return gather(Activity(trace), analyzed_of(trace), [region])[0]
 
 
-def judged_of(trace: Trace) -> AnalyzedTime:
+def analyzed_of(trace: Trace) -> AnalyzedTime:
     """All of the marked steps, to the end."""
     steps = trace.steps
     if not steps:

@@ -134,7 +134,7 @@ def _volume(sizes: Any, wanted: bool) -> int:
 
 
 def _device_numbers(rows: list[Row]) -> None:
-    """Rows that do not say their device or stream: their neighbours', else pid and tid."""
+    """Rows that do not say their device or stream: their neighbors', else pid and tid."""
     known = {row["track"]: row for row in rows if row["device"] >= 0}
     for row in rows:
         if not row["track"][2]:

@@ -184,7 +184,7 @@ def test_the_simulator_knows_nothing_of_the_injectors() -> None:
 
 def test_the_injectors_take_no_duration_from_the_simulator() -> None:
     """Models learn from simulated traces and are scored on injected ones: a common way to draw how
-    long a fault takes would be learnt, and scored, and be true of nothing real. What kernels are
+    long a fault takes would be learned, and scored, and be true of nothing real. What kernels are
     called and the public figures of devices are no such thing."""
     found = {name for name in imported("dataset/inject") if name.startswith("dataset.simulate.")}
     assert found <= {"dataset.simulate.kernels", "dataset.simulate.devices"}

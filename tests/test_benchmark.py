@@ -54,7 +54,7 @@ def test_it_holds_every_origin_that_needs_nothing_of_others(smoke: Path) -> None
     assert {t["split"] for t in traces} == {"train", "validation", "test"}
 
 
-def test_left_out_is_told_with_its_reason(smoke: Path) -> None:
+def test_what_is_left_out_is_listed_with_its_reason(smoke: Path) -> None:
     manifest = json.loads((smoke / "manifest.json").read_text())
     assert all(manifest["left_out"].values())
     assert not set(manifest["left_out"]) & {t["name"] for t in manifest["traces"]}

@@ -108,7 +108,7 @@ def test_links_inside_the_repository_lead_somewhere(name: str) -> None:
     assert [link for link in links if not (file.parent / link).exists()] == []
 
 
-def test_blocks_are_told_apart() -> None:
+def test_blocks_are_distinguished() -> None:
     text = (
         "```sh\nmake a\n```\n"
         "<!-- not run: why -->\n```sh\nmake b\n```\n"

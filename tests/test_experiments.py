@@ -73,7 +73,7 @@ def worked(run: subprocess.CompletedProcess) -> list[str]:
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recorded")
-    for trace, label in labels.labelled(ROOT / "dataset" / "recorded"):
+    for trace, label in labels.labeled(ROOT / "dataset" / "recorded"):
         if (label.pair, label.patterns) in TAKEN:
             shutil.copy(trace, folder)
             shutil.copy(labels.label_path(trace), folder)
@@ -117,7 +117,7 @@ def models(place: Path, data: Path) -> Path:
     return place / "models"
 
 
-def test_the_trained_models_load_and_say_what_they_learnt_from(models: Path, data: Path) -> None:
+def test_the_trained_models_load_and_say_what_they_learned_from(models: Path, data: Path) -> None:
     flagger = LightGBMFlagger(str(models / "flagger"))
     confidence = LightGBMConfidence(str(models / "confidence"))
     counts = {"recorded": len(list_of(data, "recorded")), "simulated": 3}
@@ -132,13 +132,13 @@ def test_what_a_language_model_doubts_teaches_the_confidence(
     models: Path, data: Path, recorded: Path, place: Path, tmp_path: Path
 ) -> None:
     """Scanned with a model that doubts everything: what it doubts of a trace without a label is
-    learnt from, of a labelled one nothing is."""
+    learned from, of a labeled one nothing is."""
     example = ROOT / "examples" / "train_image_classifier.json.gz"
-    labelled = recorded / "language-loader-1-1989.json.gz"
-    assert labelled.is_file()
+    labeled = recorded / "language-loader-1-1989.json.gz"
+    assert labeled.is_file()
     with serving(lambda _: Reply(answer(pattern="none", confidence=1.0))) as chat:
         judge = ["judge=openai", "judge.model=m", f"judge.base_url={chat.url}", "judge.cache=false"]
-        words = [example, labelled, *judge, "--out", tmp_path / "reports"]
+        words = [example, labeled, *judge, "--out", tmp_path / "reports"]
         run = python("detector.scan", *words, folder=tmp_path)
         assert run.returncode == 0, run.stderr
     reports = sorted(tmp_path.glob("reports/*/report.json"))

@@ -101,7 +101,7 @@ def launch(start: float, dur: float, corr: int = -1, **rest: object) -> Event:
 
 
 def sync(start: float, dur: float, name: str = "cudaStreamSynchronize", **rest: object) -> Event:
-    """A synchronising call."""
+    """A synchronizing call."""
     return call(name, start, dur, **rest)
 
 

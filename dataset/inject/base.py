@@ -27,7 +27,7 @@ Where = Literal["main", "forward", "backward", "optimizer", "between_steps"]
 PARTS: Final = 8  # of a trace with fewer than two steps
 _BACKWARD: Final = re.compile(r"^autograd::engine::evaluate_function|Backward\d*$")
 _INTERPRETER: Final = re.compile(r"^<built-in ")  # a frame that runs no code of the program's
-_HOLDING: Final = (Cat.CPU_OP, Cat.RUNTIME, Cat.DRIVER)  # nothing is put inside these
+_OCCUPYING: Final = (Cat.CPU_OP, Cat.RUNTIME, Cat.DRIVER)  # nothing is put inside these
 _ENOUGH: Final = 16  # places in the program's own code; with fewer, a library's serve as well
 
 
@@ -194,8 +194,8 @@ class Base(Palette):
         return sorted(int(t) for t in draw.choice(times, count, replace=False))
 
     def _places(self, track: int, span: Span, where: Where, enough: int) -> Int64:
-        """Ends of what is held; those in the program's own frames where there are ``enough``."""
-        ends = self._held(track).end
+        """Ends of ops and calls; those in the program's own frames where there are ``enough``."""
+        ends = self._occupied(track).end
         kept = self._kept(ends, span, where)
         own = kept & self._own_code(track)
         return ends[own] if own.sum() >= enough else ends[kept]
@@ -217,28 +217,28 @@ class Base(Palette):
         return int(self.trace.start[rows].min()) if len(rows) else span.end
 
     def _free_at(self, track: int, at: int) -> bool:
-        held = self._held(track)
-        return int(held.covered(np.array([at - 1]), np.array([at + 1]))[0]) == 0
+        occupied = self._occupied(track)
+        return int(occupied.covered(np.array([at - 1]), np.array([at + 1]))[0]) == 0
 
-    def _held(self, track: int) -> Intervals:
+    def _occupied(self, track: int) -> Intervals:
         """Time on this thread in which nothing can be put: ops, calls, loader, built-ins."""
-        if track not in self._held_by_track:
+        if track not in self._occupied_by_track:
             trace, activity = self.trace, self.activity
             frames = activity.named(
                 activity.of(Cat.PYTHON_FUNCTION), _INTERPRETER, Cat.PYTHON_FUNCTION
             )
-            rows = np.concatenate([activity.of(*_HOLDING), activity.loader_rows, frames])
-            self._held_by_track[track] = activity.spans(rows[trace.track[rows] == track])
-        return self._held_by_track[track]
+            rows = np.concatenate([activity.of(*_OCCUPYING), activity.loader_rows, frames])
+            self._occupied_by_track[track] = activity.spans(rows[trace.track[rows] == track])
+        return self._occupied_by_track[track]
 
     @cached_property
-    def _held_by_track(self) -> dict[int, Intervals]:
+    def _occupied_by_track(self) -> dict[int, Intervals]:
         return {}
 
     def _own_code(self, track: int) -> Bool:
-        """For each end of what is held whether the frame around it is of the program's own."""
+        """For each of those ends whether the frame around it is of the program's own."""
         if track not in self._own_code_by_track:
-            self._own_code_by_track[track] = self._frame_at(track, self._held(track).end)
+            self._own_code_by_track[track] = self._frame_at(track, self._occupied(track).end)
         return self._own_code_by_track[track]
 
     @cached_property

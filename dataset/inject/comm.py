@@ -251,8 +251,8 @@ def unused_parameters(
         places = base.gaps(span, draw, 10_000, "backward")
         if places:
             used = max(8, len(base.ops(ts.ACCUMULATE, span)))
-            told = collective(link, used, draw)
-            edits.append(Insert(base.backward, places[-1], (told,), 1_000, faulty=False))
+            params = collective(link, used, draw)
+            edits.append(Insert(base.backward, places[-1], (params,), 1_000, faulty=False))
     return edits
 
 

@@ -1,7 +1,7 @@
 """How long added device work takes, measured on the trace's own kernels.
 
 Models learn from simulated traces and are scored on injected ones, so nothing of the simulator's
-durations may be used here: what both draw alike would be learnt, and scored, and be true of no
+durations may be used here: what both draw alike would be learned, and scored, and be true of no
 device. Public peak figures of the device stand in where the trace tells nothing.
 """
 

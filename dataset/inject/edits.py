@@ -64,7 +64,7 @@ class Insert:
     at: int
     calls: tuple[Call, ...]
     gap: int = 0
-    faulty: bool = True  # part of the labelled region
+    faulty: bool = True  # part of the labeled region
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ Healthy = Mapping[Side, Intervals]  # by side, ns of the base
 
 MODULES: Final = ("input", "sync", "host", "memory", "compute", "comm", "compiled", "infer")
 WEAKEST, STRONGEST = 0.04, 0.5  # wanted cost as a share of the spans where a fault acts
-FAINT: Final = 0.01  # below this cost a fault is not labelled
+FAINT: Final = 0.01  # below this cost a fault is not labeled
 TRIES: Final = 3
 NOWHERE: Final[Healthy] = {"cpu": EMPTY, "gpu": EMPTY}
 STRONGER: Final = 2.5

@@ -19,7 +19,7 @@ class Numbering:
     """One space of ids.
 
     ``anchors`` are, for each fresh event in order, the id after which it comes; ``gone`` are ids
-    whose events were removed; ``stride`` is how far ids of neighbours lie apart.
+    whose events were removed; ``stride`` is how far ids of neighbors lie apart.
     """
 
     def __init__(self, anchors: Sequence[int], gone: Int64, stride: int = 1) -> None:
@@ -51,6 +51,6 @@ class Numbering:
 
 
 def stride_of(ids: Int64) -> int:
-    """The commonest distance of neighbouring ids, at least 1."""
+    """The commonest distance of neighboring ids, at least 1."""
     apart = np.diff(np.unique(ids))
     return int(np.bincount(np.minimum(apart, 64)).argmax()) if len(apart) else 1

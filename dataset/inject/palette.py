@@ -175,7 +175,7 @@ class Palette:
         return Call(self._launcher_of(work.name), "cuda_runtime", own, work=work)
 
     def blocking_copy(self, work: Work, draw: np.random.Generator) -> tuple[Call, ...]:
-        """What a copy between host and device that waits leaves: CUDA copies, then synchronises
+        """What a copy between host and device that waits leaves: CUDA copies, then synchronizes
         the stream; HIP does both in one call."""
         if self.vendor == "rocm":
             name = self.call("memcpy_sync")

@@ -105,7 +105,7 @@ class Slack:
         self._used, self._until, self._last = 0, -1, 0
         full = calls[trace.dur[calls] > _FULL_NS]  # these launches waited for room in the queue
         full = np.unique(full)
-        self._full, self._held = trace.start[full], np.append(0, np.cumsum(trace.dur[full]))
+        self._full, self._queue_waits = trace.start[full], np.append(0, np.cumsum(trace.dur[full]))
         begin = np.argsort(trace.start[calls], kind="stable")
         self._issued = trace.start[calls][begin]
         self._done = np.maximum.accumulate(trace.end[work][begin]) if len(work) else work
@@ -135,7 +135,7 @@ class Slack:
         """
         until = int(np.searchsorted(self._waits, at))
         first, last = np.searchsorted(self._full, [self._last, at])
-        gained = int(self._held[last] - self._held[first])
+        gained = int(self._queue_waits[last] - self._queue_waits[first])
         used = max(0, self._used - gained) if until == self._until else 0
         left = max(0, self.reserve(at) - used)
         self._used, self._until, self._last = used + left, until, at

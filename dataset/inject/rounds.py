@@ -266,7 +266,7 @@ def replaced(
 ) -> list[Edit]:
     """``make(row)`` in place of ops whose name matches, or of the event ``called(row)`` around each
     (-1: leave it), of as many as the strength asks for; empty where the spans have none that issue
-    work. Neighbours first: a faulty module, not a sample."""
+    work. Neighbors first: a faulty module, not a sample."""
     edits: list[Edit] = []
     room = Room(base)
     for span in spans:

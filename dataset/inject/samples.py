@@ -41,7 +41,7 @@ def whole_batch(base: Base, draw: np.random.Generator) -> Work:
 
 
 def _image(base: Base, site: str, draw: np.random.Generator) -> Work:
-    """Decoded, then ToTensor as torchvision does it, perhaps normalised."""
+    """Decoded, then ToTensor as torchvision does it, perhaps normalized."""
     side = int(draw.choice([128, 224, 256, 384]))
     pixels, image = Tensor((side, side, 3), "unsigned char"), Tensor((3, side, side))
     chain = ("aten::contiguous", "aten::to", "aten::div", "aten::sub_", "aten::div_")
@@ -60,7 +60,7 @@ def _image(base: Base, site: str, draw: np.random.Generator) -> Work:
 
 
 def _tokens(base: Base, site: str, draw: np.random.Generator) -> Work:
-    """Tokenised text, padded."""
+    """Tokenized text, padded."""
     row = Tensor((int(draw.choice([128, 512, 1024, 2048])),), "long int")
 
     def work(ns: int, busy: float) -> tuple[Call, ...]:

@@ -1,6 +1,6 @@
 """Events that were not there, as the file would have spelled them: category words, places, args.
 
-A fresh event is modelled on one of the same name, else of the same category, as near before it on
+A fresh event is modeled on one of the same name, else of the same category, as near before it on
 its thread or stream as there is one. Only ids are left to `document`.
 """
 
@@ -59,7 +59,7 @@ class Speller:
         self._rows: dict[tuple[Any, ...], Int64] = {}
 
     def event(self, fresh: Fresh, before: int) -> tuple[Event, int]:
-        """The event without times and ids, and the row that it was modelled on (-1: none).
+        """The event without times and ids, and the row that it was modeled on (-1: none).
 
         ``before`` is the row of the event before it on its track.
         """

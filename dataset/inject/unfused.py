@@ -278,7 +278,7 @@ def _frame_of(base: Base, row: int, step: int) -> int:
 def conv_bias_batchnorm(
     base: Base, spans: Sequence[Span], strength: float, draw: np.random.Generator
 ) -> list[Edit]:
-    """A bias added after convolutions whose output a batch norm centres at once."""
+    """A bias added after convolutions whose output a batch norm centers at once."""
     p.needs_device(base)
     edits, room = list[Edit](), r.Room(base)
     for span in spans:

@@ -1,4 +1,4 @@
-"""Labelled traces without a device: simulated training and inference on simulated accelerators.
+"""Labeled traces without a device: simulated training and inference on simulated accelerators.
 
 No device ran these programs. Their durations come from public peak figures and sampled noise, their
 structure from what PyTorch's calls leave in a trace. They are named ``simulated`` in the label
@@ -32,7 +32,7 @@ __all__ = ["DEVICES", "FAULTS", "LEFT_OUT", "WORKLOADS", "TooFaint", "simulate",
 
 LEAST, MOST = 0.03, 0.60  # wanted cost of a fault, as a share of the steps where it acts
 SMALL_IDLE = 0.3  # device idle share from which a program on a small batch is launch-bound
-FAINT = 0.01  # below this a fault is not labelled: `TooFaint`
+FAINT = 0.01  # below this a fault is not labeled: `TooFaint`
 TRIES = 4
 SECOND = 0.15  # how often a second fault joins
 

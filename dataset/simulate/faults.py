@@ -138,7 +138,7 @@ class Injection:
     """One fault in one trace: which steps, which of the points, at what strength.
 
     ``share`` is the wanted added time / faulty step time; ``push`` corrects it after a try.
-    ``spans_only``: the program itself is the fault, and each step is labelled whole.
+    ``spans_only``: the program itself is the fault, and each step is labeled whole.
     """
 
     pattern: str

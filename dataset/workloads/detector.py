@@ -59,7 +59,7 @@ class Detector(Task):
     def build(self) -> nn.Module:
         side = self.setting.side // STRIDE
         cells = torch.stack(torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij"))
-        self.centres = (cells.flatten(1).T.float() + 0.5).mul(STRIDE).to(self.setting.device)
+        self.centers = (cells.flatten(1).T.float() + 0.5).mul(STRIDE).to(self.setting.device)
         return Network(self.setting)
 
     def make_batch(self, size: int) -> Batch:
@@ -72,7 +72,7 @@ class Detector(Task):
         }
 
     def decode(self, offsets: Tensor) -> Tensor:
-        """Corners (x0, y0, x1, y1) from offsets around the cells' centres; [batch, cells, 4]."""
+        """Corners (x0, y0, x1, y1) from offsets around the cells' centers; [batch, cells, 4]."""
         if "host-cpu-fallback" in SWITCH.acting:
             with Mark(SWITCH.tag["host-cpu-fallback"]):
                 offsets = offsets.cpu().sort(dim=1).values.to(offsets.device)
@@ -81,12 +81,12 @@ class Detector(Task):
                 rows = []
                 for cell in range(0, offsets.shape[1], 2):
                     size = offsets[:, cell : cell + 2, 2:].exp() * STRIDE
-                    centre = self.centres[cell : cell + 2] + offsets[:, cell : cell + 2, :2]
-                    rows.append(torch.cat([centre - size / 2, centre + size / 2], dim=2))
+                    center = self.centers[cell : cell + 2] + offsets[:, cell : cell + 2, :2]
+                    rows.append(torch.cat([center - size / 2, center + size / 2], dim=2))
                 return torch.cat(rows, dim=1)
         size = offsets[..., 2:].exp() * STRIDE
-        centre = self.centres + offsets[..., :2]
-        return torch.cat([centre - size / 2, centre + size / 2], dim=-1)
+        center = self.centers + offsets[..., :2]
+        return torch.cat([center - size / 2, center + size / 2], dim=-1)
 
     def loss(self, batch: Batch) -> Tensor:
         out = self.model(batch["x"])

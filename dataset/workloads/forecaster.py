@@ -56,17 +56,17 @@ class Forecaster(Task):
         return {"x": series, "next": torch.randn(size, AHEAD)}
 
     def loss(self, batch: Batch) -> Tensor:
-        told, true = self.model(batch["x"]), batch["next"]
+        predicted, true = self.model(batch["x"]), batch["next"]
         if "host-loop-indexing" in SWITCH.acting:
             with Mark(SWITCH.tag["host-loop-indexing"]):
-                total = told.new_zeros(())
+                total = predicted.new_zeros(())
                 for hour in range(AHEAD):
                     for i, share in enumerate(SHARES):
-                        wrong = true[:, hour] - told[:, hour, i]
+                        wrong = true[:, hour] - predicted[:, hour, i]
                         total = total + torch.maximum(share * wrong, (share - 1) * wrong).mean()
                 return total / (AHEAD * len(SHARES))
-        shares = torch.tensor(SHARES).to(told.device)
-        wrong = true[..., None] - told
+        shares = torch.tensor(SHARES).to(predicted.device)
+        wrong = true[..., None] - predicted
         return torch.maximum(shares * wrong, (shares - 1) * wrong).mean()
 
     def infer(self, batch: Batch) -> Tensor:

@@ -116,9 +116,9 @@ class Norm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if "compute-unfused-elementwise" in SWITCH.acting:
             with Mark(SWITCH.tag["compute-unfused-elementwise"]):
-                centred = x - x.mean(-1, keepdim=True)
-                scale = torch.rsqrt(centred.pow(2).mean(-1, keepdim=True) + 1e-5)
-                return centred * scale * self.weight + self.bias
+                centered = x - x.mean(-1, keepdim=True)
+                scale = torch.rsqrt(centered.pow(2).mean(-1, keepdim=True) + 1e-5)
+                return centered * scale * self.weight + self.bias
         if "memory-dtype-churn" in SWITCH.acting:
             with Mark(SWITCH.tag["memory-dtype-churn"]):
                 x = x.to(torch.bfloat16).to(torch.float32).to(torch.bfloat16).to(torch.float32)

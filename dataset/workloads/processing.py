@@ -36,6 +36,6 @@ def tokenize(text: str, length: int) -> Tensor:
 
 
 def process(picture: Image.Image, side: int) -> Tensor:
-    """Resized and normalised pixels, float32 [3, side, side]."""
+    """Resized and normalized pixels, float32 [3, side, side]."""
     pixels: Tensor = _processor(side)(picture, return_tensors="pt")["pixel_values"][0]
     return pixels

@@ -1,4 +1,4 @@
-"""Speech recogniser: convolutions over frames, a recurrent layer, connectionist loss."""
+"""Speech recognizer: convolutions over frames, a recurrent layer, connectionist loss."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Scores are those of windows that the model never saw. The windows are put into bins, the bins'
 shares of faulty windows are made to rise (pool adjacent violators), and the curve is drawn straight
-between the pools' centres. A hundredth of the raw score is mixed in, so that the curve rises
+between the pools' centers. A hundredth of the raw score is mixed in, so that the curve rises
 everywhere and two windows that differ in the raw score differ in the probability.
 """
 
@@ -54,7 +54,7 @@ def _binned(
 
 
 def _pooled(x: Float64, y: Float64, weight: Float64) -> tuple[Float64, Float64]:
-    """Neighbours joined, by their weighted means, until y rises."""
+    """Neighbors joined, by their weighted means, until y rises."""
     pools: list[Float64] = []  # each: weight, weight · x, weight · y
     for pool in np.stack([weight, weight * x, weight * y], axis=1):
         while pools and pools[-1][2] * pool[0] >= pool[2] * pools[-1][0]:

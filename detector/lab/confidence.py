@@ -1,4 +1,4 @@
-"""Training the confidence: labelled candidates -> trees and their calibration.
+"""Training the confidence: labeled candidates -> trees and their calibration.
 
 A candidate is right where the label of its trace names its pattern there (``scoring.kind_of``).
 What nobody knows teaches nothing: in an injected trace, what the untouched base has as well; in a
@@ -25,8 +25,8 @@ from detector.flagger import Float32, calibration
 from detector.flagger.confidence import KINDS, Float64, calibrated, kind_of
 from detector.lab.programs import groups, program
 from detector.lab.scoring import Prediction, Truth, read_truths
-from detector.lab.scoring.judged import kind_of as kind_of_finding
-from detector.lab.scoring.judged import of_bases
+from detector.lab.scoring.graded import kind_of as kind_of_finding
+from detector.lab.scoring.graded import of_bases
 from detector.lab.scoring.truth import EVERYTHING
 from detector.lab.tables import table
 
@@ -213,7 +213,7 @@ def _raw(rest: Candidates, settings: ConfidenceTraining, matrix: Float32) -> Flo
 
 def curves(rows: Candidates, raw: Float64, settings: ConfidenceTraining) -> list[calibration.Curve]:
     """By kind of trace, from held-out raw scores to the share of right candidates: pattern, place
-    and size. What was labelled by hand counts by its weight: a stranger's trace is of that kind."""
+    and size. What was labeled by hand counts by its weight: a stranger's trace is of that kind."""
     known = (rows.share >= LEAST_SHARE) & ~np.isin(rows.kind, NOBODY_KNOWS)
     known &= np.isin(rows.origin, REAL)
     weight = np.where(rows.origin == "natural", settings.weights.get("natural", 0.0), 1.0)

@@ -25,12 +25,12 @@ ORIGIN: Final = "doubted"
 
 
 def with_doubted(
-    rows: Candidates, reports: Iterable[str], labelled: Collection[str] = ()
+    rows: Candidates, reports: Iterable[str], labeled: Collection[str] = ()
 ) -> Candidates:
     """``rows``, and the candidates that these report.json files list as doubted, each once.
-    ``labelled``: sha256 of traces to leave out. Raises DetectorError for what is no report, or
+    ``labeled``: sha256 of traces to leave out. Raises DetectorError for what is no report, or
     whose trace is gone or another by now."""
-    every = (one for name in reports for one in _of_report(Path(name), labelled))
+    every = (one for name in reports for one in _of_report(Path(name), labeled))
     found = list({(place.trace, place.pattern): (n, place, s) for n, place, s in every}.values())
     if not found:
         return rows
@@ -49,7 +49,7 @@ def with_doubted(
 
 
 def _of_report(
-    file: Path, labelled: Collection[str]
+    file: Path, labeled: Collection[str]
 ) -> Iterator[tuple[list[float], Prediction, float]]:
     """Numbers, finding and share of each doubted candidate."""
     try:
@@ -59,7 +59,7 @@ def _of_report(
     except DetectorError as error:
         raise DetectorError(f"{file}: {error}") from error
     names = {one.pattern for one in made.judging.doubted}
-    if not names or made.source.sha256 in labelled:
+    if not names or made.source.sha256 in labeled:
         return
     analysis = _analysis(file, made)
     for one, row in zip(analysis.candidates.found, candidate.matrix(analysis), strict=True):

@@ -17,7 +17,7 @@ from detector.errors import DetectorError
 if TYPE_CHECKING:
     import pandas as pd
 
-# What may be trained on, in the order of the rows; never traces labelled by hand ("natural").
+# What may be trained on, in the order of the rows; never traces labeled by hand ("natural").
 PARTS: Final = ("train", "validation", "test")
 OF_BASE: Final = "base/"  # begins the pair of all that is made of one real trace
 

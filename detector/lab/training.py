@@ -81,7 +81,7 @@ def weight_of_knowledge(
 ) -> npt.NDArray[np.float64]:
     """1 for windows that show a head something, ``unknown_weight`` for those that nobody knows.
 
-    The latter are unlabelled data taken for healthy with one constant weight: in most of them
+    The latter are unlabeled data taken for healthy with one constant weight: in most of them
     nothing is wrong. No rule or feature decides how much one counts.
     """
     return np.where(is_known(frame, head, settings.inside), 1.0, settings.unknown_weight)
@@ -162,7 +162,7 @@ def _fit_head(
 def rises(column: str, side: str) -> int:
     """1 where a side's score must not fall while the column rises: savings of its patterns.
 
-    Larger savings never speak for health; what trees make of it beyond that was learnt
+    Larger savings never speak for health; what trees make of it beyond that was learned
     from one set of devices and did not hold on others.
     """
     pattern = SAVED.get(column.partition("@")[0])
@@ -232,7 +232,7 @@ def is_healthy(frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
 
 
 def is_clear(frame: pd.DataFrame, side: str, inside: float = INSIDE) -> npt.NDArray[np.bool_]:
-    """Which windows lie clearly inside or clearly outside a labelled region of a side."""
+    """Which windows lie clearly inside or clearly outside a labeled region of a side."""
     whole = (frame[side] == 0) | (frame[side] >= inside)
     return np.asarray(whole & is_known(frame, side, inside))
 
@@ -271,7 +271,7 @@ def calibrated(scored: pd.DataFrame, curve: dict[str, Curve]) -> pd.DataFrame:
 def thresholds(scored: pd.DataFrame, settings: Training) -> dict[str, float]:
     """By side, the lowest score that makes at most ``false_alarms`` regions of a healthy trace.
 
-    A region is a run of neighbouring suspicious windows. Raises DetectorError without such traces.
+    A region is a run of neighboring suspicious windows. Raises DetectorError without such traces.
     """
     limits = {}
     healthy = scored[is_healthy(scored)]
@@ -301,7 +301,7 @@ def at_thresholds(
 ) -> dict[str, dict[str, float | None]]:
     """By side, what the thresholds let through and find; None where nothing is there to find.
 
-    A region is a run of neighbouring suspicious windows, whatever their step and class.
+    A region is a run of neighboring suspicious windows, whatever their step and class.
     """
     found: dict[str, dict[str, float | None]] = {}
     healthy = is_healthy(scored)
@@ -320,6 +320,6 @@ def at_thresholds(
 
 
 def _before(frame: pd.DataFrame, flags: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Each window's neighbour's flag, the one before it in its trace; False for the first."""
+    """Each window's neighbor's flag, the one before it in its trace; False for the first."""
     same = frame["trace"].eq(frame["trace"].shift()).to_numpy()
     return np.asarray(same & np.append(False, flags[:-1]))

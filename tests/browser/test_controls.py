@@ -173,7 +173,7 @@ def test_hostile_names_are_shown_as_text(opened):
     assert one.quiet()
 
 
-def test_paper_and_dark_screens_have_their_own_colours(opened):
+def test_paper_and_dark_screens_have_their_own_colors(opened):
     page = opened(TYPICAL, color_scheme="dark").page
     dark = picture(page)
     page.evaluate("dispatchEvent(new Event('beforeprint'))")

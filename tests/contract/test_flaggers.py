@@ -183,7 +183,7 @@ def test_rules_stay_below_one(values: list[float]) -> None:
 # -- the trees -------------------------------------------------------------------------------------
 
 
-def test_the_trees_learnt_what_the_table_shows(folder: Path) -> None:
+def test_the_trees_learned_what_the_table_shows(folder: Path) -> None:
     model = LightGBMFlagger(str(folder))
     matrix = random_matrix(2, seed=9)
     matrix[:, SEEN] = 0.1, 0.9
@@ -290,13 +290,13 @@ def test_probabilities_follow_the_card_s_curves(folder: Path, tmp_path: Path) ->
     matrix = random_matrix(20)
     raw = LightGBMFlagger(str(folder)).score(matrix)  # its card has no curves
     flat = [[0.0, 0.0], [1.0, 1.0]]
-    told = LightGBMFlagger(
+    calibrated = LightGBMFlagger(
         str(spoilt(folder, tmp_path, calibration={"cpu": CURVE, "gpu": flat}))
     ).score(matrix)
     by_hand = np.where(raw.cpu < 0.5, 0.01 + 0.38 * raw.cpu, 0.2 + 1.4 * (raw.cpu - 0.5))
-    assert told.cpu == pytest.approx(by_hand, abs=1e-6)
-    assert (np.argsort(told.cpu, kind="stable") == np.argsort(raw.cpu, kind="stable")).all()
-    np.testing.assert_array_equal(told.gpu, raw.gpu)
+    assert calibrated.cpu == pytest.approx(by_hand, abs=1e-6)
+    assert (np.argsort(calibrated.cpu, kind="stable") == np.argsort(raw.cpu, kind="stable")).all()
+    np.testing.assert_array_equal(calibrated.gpu, raw.gpu)
 
 
 @pytest.mark.parametrize(
@@ -326,16 +326,18 @@ def test_a_curve_that_is_none(folder: Path, tmp_path: Path, curve: object, cause
     assert re.search(f"calibration of the gpu side: .*{cause}", message)
 
 
-@pytest.mark.parametrize("told", [[], "raw", {}, {"cpu": CURVE}, {"cpu": CURVE, "gqu": CURVE}])
-def test_a_calibration_lacks_a_side(folder: Path, tmp_path: Path, told: object) -> None:
-    assert "one curve for each of" in refusal(spoilt(folder, tmp_path, calibration=told))
+@pytest.mark.parametrize(
+    "calibrated", [[], "raw", {}, {"cpu": CURVE}, {"cpu": CURVE, "gqu": CURVE}]
+)
+def test_a_calibration_lacks_a_side(folder: Path, tmp_path: Path, calibrated: object) -> None:
+    assert "one curve for each of" in refusal(spoilt(folder, tmp_path, calibration=calibrated))
 
 
 def test_a_window_of_which_nothing_is_known_has_scores_all_the_same(folder: Path) -> None:
     odd = np.stack([np.full(len(COLUMNS), v, np.float32) for v in (np.nan, 0, np.inf, -np.inf)])
-    told = LightGBMFlagger(str(folder)).score(odd)
-    assert np.isfinite(told.cpu).all()
-    assert np.isfinite(told.gpu).all()
+    calibrated = LightGBMFlagger(str(folder)).score(odd)
+    assert np.isfinite(calibrated.cpu).all()
+    assert np.isfinite(calibrated.gpu).all()
 
 
 def test_a_card_without_a_head_vouches_for_nothing(folder: Path, tmp_path: Path) -> None:

@@ -212,9 +212,9 @@ def test_markdown_holds_no_live_markup_from_a_trace(hostile):
 
 
 def test_rich_markup_in_a_name_is_shown_not_obeyed():
-    coloured = next(f for f in FORMATS if f.name == "terminal").one(HOSTILE, View(200, True))
-    assert "[bold]rich[/bold]" in coloured
-    assert "\x1b]8" not in coloured  # a link
+    colored = next(f for f in FORMATS if f.name == "terminal").one(HOSTILE, View(200, True))
+    assert "[bold]rich[/bold]" in colored
+    assert "\x1b]8" not in colored  # a link
 
 
 def test_the_overlay_of_a_hostile_report_is_whole_json():

@@ -34,7 +34,7 @@ def test_a_union_holds_each_tick_once(pairs: list[tuple[int, int]]) -> None:
     union = intervals(pairs)
     assert ticks(union) == ticks_of(pairs)
     assert union.measure == len(ticks_of(pairs))
-    assert (union.start[1:] > union.end[:-1]).all()  # neighbours are one
+    assert (union.start[1:] > union.end[:-1]).all()  # neighbors are one
 
 
 @given(PAIRS, PAIRS)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from detector.lab.scoring import Prediction, Problem, Truth, constant, finding_figures
 from detector.lab.scoring.findings import FIGURES
-from detector.lab.scoring.judged import kind_of
+from detector.lab.scoring.graded import kind_of
 from detector.patterns import BY_ID
 
 PATTERNS = ("host-gc-pause", "sync-explicit", "memory-redundant-copy", "comm-exposed")
@@ -46,30 +46,32 @@ SCANNED = st.lists(st.tuples(truth(), st.lists(finding(), max_size=4)), min_size
 
 def numbered(scanned: list[tuple[Truth, list[Prediction]]]) -> tuple[dict, dict]:  # type: ignore[type-arg]
     truths = {str(i): replace(t, trace=str(i)) for i, (t, _) in enumerate(scanned)}
-    return truths, {str(i): told for i, (_, told) in enumerate(scanned)}
+    return truths, {str(i): predicted for i, (_, predicted) in enumerate(scanned)}
 
 
 @given(truth(), finding(), spans(), st.sampled_from(("cpu", "gpu")))
 def test_more_unknown_time_never_makes_an_unmasked_finding_right(
-    mine: Truth, told: Prediction, more: tuple[tuple[float, float], ...], side: str
+    mine: Truth, predicted: Prediction, more: tuple[tuple[float, float], ...], side: str
 ) -> None:
     doubt = replace(mine, unknown={**mine.unknown, side: (*mine.unknown.get(side, ()), *more)})
-    before, after = kind_of(told, mine), kind_of(told, doubt)
+    before, after = kind_of(predicted, mine), kind_of(predicted, doubt)
     assert before == after or (before in ("wrong", "misplaced") and after == "unknown")
     for one in (mine, doubt):
-        figures = [finding_figures({"t": t}, {"t": [told]}, False, rounds=1) for t in (mine, one)]
+        figures = [
+            finding_figures({"t": t}, {"t": [predicted]}, False, rounds=1) for t in (mine, one)
+        ]
         assert str(figures[0].figures) == str(figures[1].figures)
 
 
 @settings(max_examples=40)
 @given(SCANNED, st.randoms(use_true_random=False))
 def test_figures_do_not_depend_on_any_order(scanned: list, random: object) -> None:  # type: ignore[type-arg]
-    truths, told = numbered(scanned)
+    truths, predicted = numbered(scanned)
     names = list(truths)
     random.shuffle(names)  # type: ignore[attr-defined]
-    mixed = {n: truths[n] for n in names}, {n: told[n][::-1] for n in reversed(names)}
+    mixed = {n: truths[n] for n in names}, {n: predicted[n][::-1] for n in reversed(names)}
     for masked in (True, False):
-        one = finding_figures(truths, told, masked, rounds=1)
+        one = finding_figures(truths, predicted, masked, rounds=1)
         other = finding_figures(*mixed, masked, rounds=1)
         assert one.kinds == other.kinds
         assert one.patterns == other.patterns
@@ -86,9 +88,9 @@ def perfect(truth: Truth) -> list[Prediction]:
 @settings(max_examples=60)
 @given(st.lists(truth(), min_size=1, max_size=6))
 def test_a_perfect_prediction_scores_one(many: list[Truth]) -> None:
-    truths, told = numbered([(t, perfect(t)) for t in many])
+    truths, predicted = numbered([(t, perfect(t)) for t in many])
     for masked in (True, False):
-        found = finding_figures(truths, told, masked, rounds=1)
+        found = finding_figures(truths, predicted, masked, rounds=1)
         whole = found.problems > 0
         for name in ("precision", "recall", "strict_recall", "sure_precision", "macro_f1"):
             value = found.figures[name].value

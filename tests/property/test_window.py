@@ -24,7 +24,7 @@ from tests.traces import trace_of
 
 
 @st.composite
-def judged_times(draw: st.DrawFn) -> AnalyzedTime:
+def analyzed_times(draw: st.DrawFn) -> AnalyzedTime:
     """Steps of any length with or without time between them; perhaps no step at all."""
     start = draw(st.integers(-(10**12), 2 * 10**18))
     steps: list[Step] = []
@@ -50,8 +50,8 @@ def assert_tiles(windows: tuple[Window, ...], analyzed: AnalyzedTime) -> None:
         assert window.end <= window.outer_end <= analyzed.end
 
 
-@given(judged_times(), st.integers(1, 20))
-def test_by_step_tiles_the_judged_time(analyzed: AnalyzedTime, parts: int) -> None:
+@given(analyzed_times(), st.integers(1, 20))
+def test_by_step_tiles_the_analyzed_time(analyzed: AnalyzedTime, parts: int) -> None:
     windows = by_step(analyzed, parts)
     if not analyzed.steps:
         assert windows == ()
@@ -67,7 +67,7 @@ def test_by_step_tiles_the_judged_time(analyzed: AnalyzedTime, parts: int) -> No
             assert window.outer_start == step.start or window.outer_start >= step.end
 
 
-@given(judged_times(), st.integers(1, 20))
+@given(analyzed_times(), st.integers(1, 20))
 def test_parts_of_a_step_are_equal(analyzed: AnalyzedTime, parts: int) -> None:
     windows = by_step(analyzed, parts)
     for outer in {w.outer_start for w in windows}:
@@ -77,8 +77,8 @@ def test_parts_of_a_step_are_equal(analyzed: AnalyzedTime, parts: int) -> None:
     assert len({w.outer_start for w in windows}) <= 2 * len(analyzed.steps)
 
 
-@given(judged_times(), st.integers(1, 200))
-def test_by_time_tiles_the_judged_time(analyzed: AnalyzedTime, count: int) -> None:
+@given(analyzed_times(), st.integers(1, 200))
+def test_by_time_tiles_the_analyzed_time(analyzed: AnalyzedTime, count: int) -> None:
     windows = by_time(analyzed, count)
     assert_tiles(windows, analyzed)
     assert len(windows) <= count
@@ -87,7 +87,7 @@ def test_by_time_tiles_the_judged_time(analyzed: AnalyzedTime, count: int) -> No
 
 
 @given(SEEDS, st.lists(st.integers(0, 350), max_size=7, unique=True))
-def test_any_trace_can_be_judged_and_cut(seed: int, edges: list[int]) -> None:
+def test_any_trace_can_be_analyzed_and_cut(seed: int, edges: list[int]) -> None:
     trace = random_trace(seed)
     steps = tuple(
         Step(str(i), a * 1_000, b * 1_000) for i, (a, b) in enumerate(pairwise(sorted(edges)))

@@ -20,7 +20,7 @@ FOLDER = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="no folder of shared traces here")
 
 
-def catalogue() -> dict[str, dict[str, str]]:
+def catalog() -> dict[str, dict[str, str]]:
     if not FOLDER.is_dir():
         return {}
     with (FOLDER / "CATALOG.csv").open(newline="", encoding="utf-8") as file:
@@ -39,11 +39,11 @@ def report(name: str) -> Report:
     )
 
 
-@pytest.mark.parametrize("file", sorted(catalogue()))
+@pytest.mark.parametrize("file", sorted(catalog()))
 def test_every_trace_gives_a_valid_report(file: str) -> None:
     found = report(file.removesuffix(".json.gz"))
 
-    assert found.source.kernels == int(catalogue()[file]["kernels"])
+    assert found.source.kernels == int(catalog()[file]["kernels"])
     assert from_json(to_json(found)) == from_json(to_json(from_json(to_json(found))))
     assert sum(f.share for f in found.findings) <= 1 + 1e-9
     assert all(f.share >= 0.01 for f in found.findings if f.pattern != "unclear")

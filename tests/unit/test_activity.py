@@ -59,7 +59,7 @@ def test_a_copy_beside_a_kernel_is_hidden() -> None:
     assert us(activity.busy) == [(0, 15)]
 
 
-def test_the_busiest_device_is_judged() -> None:
+def test_the_busiest_device_is_analyzed() -> None:
     trace = trace_of(kernel("a", 0, 10), kernel("b", 0, 50, device=1), kernel("c", 60, 5))
     activity = Activity(trace)
     assert activity.main_device == 1
@@ -275,7 +275,7 @@ def work(start: float, dur: float, called: float, corr: int) -> list[Event]:
 
 
 def test_work_that_waits_in_an_idle_device_is_a_stall() -> None:
-    """Called for at 100 and started at 2,000: the queue held what was not recorded."""
+    """Called for at 100 and started at 2,000: the queue was full of what was not recorded."""
     activity = Activity(trace_of(op("aten::mm", 0, 9), *work(2_000, 50, 100, 1)))
     assert us(activity.stalled) == [(100, 2_000)]
 

@@ -57,7 +57,7 @@ def test_without_labels_what_was_never_seen_is_strange(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["multiple instances", "convolution"])
-def test_from_labels_the_side_is_learnt(name: str) -> None:
+def test_from_labels_the_side_is_learned(name: str) -> None:
     test = table(8, seed=5, prefix="u")
     assert auc((test["cpu"] > 0).to_numpy(), scores_on(name, table(24), test)) > 0.8
 

@@ -111,7 +111,7 @@ def test_it_fetches_files_and_members_of_archives(host: Host, tmp_path: Path) ->
     assert {p.name for p in tmp_path.iterdir()} == {f"{n}.json.gz" for n in ("one", "two", "three")}
 
 
-def test_what_the_host_packs_is_told_by_what_is_inside(host: Host, tmp_path: Path) -> None:
+def test_an_archive_is_recognized_by_its_content(host: Host, tmp_path: Path) -> None:
     packed = gzip.compress(ONE, mtime=7)
     host.holds("one.json.gz", packed)
     listed = Manifest(host.template, (source("one", "one.json.gz", ONE, bytes=len(packed)),))
@@ -166,7 +166,7 @@ def test_a_line_that_breaks_leaves_nothing(host: Host, tmp_path: Path) -> None:
     refused(Manifest(host.template, (source("one", "one.json", ONE),)), tmp_path)
 
 
-def test_a_file_that_is_gone_and_a_host_that_is_gone_are_told(host: Host, tmp_path: Path) -> None:
+def test_a_missing_file_and_a_missing_host_are_reported(host: Host, tmp_path: Path) -> None:
     gone = source("one", "gone.json", ONE)
     assert "gone.json: 404 Not Found" in refused(Manifest(host.template, (gone,)), tmp_path)
     nowhere = "http://127.0.0.1:1/{repository}/{commit}/{path}"
@@ -181,7 +181,7 @@ def test_a_file_that_is_gone_and_a_host_that_is_gone_are_told(host: Host, tmp_pa
     ],
     ids=["no member", "no archive"],
 )
-def test_an_archive_without_the_member_is_told(
+def test_an_archive_without_the_member_is_reported(
     host: Host, tmp_path: Path, archive: bytes, member: str, cause: str
 ) -> None:
     host.holds("all.tar", archive)
@@ -192,7 +192,7 @@ def test_an_archive_without_the_member_is_told(
 # -- folders ---------------------------------------------------------------------------------------
 
 
-def test_a_folder_s_bases_are_told_by_their_names_and_other_traces_are_none(
+def test_bases_of_a_folder_are_recognized_by_their_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine = source("one", "one.json", ONE, workload="language-x", device="A100", licence="MIT")

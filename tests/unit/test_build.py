@@ -42,7 +42,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recorded") / "cpu"
     folder.mkdir()
     wanted = {(), ("memory-dtype-churn",)}
-    for trace, label in labels.labelled(RECORDED):
+    for trace, label in labels.labeled(RECORDED):
         if label.pair == "classifier-plain-1" and label.patterns in wanted:
             shutil.copy(trace, folder)
             shutil.copy(labels.label_path(trace), folder)
@@ -102,7 +102,7 @@ def test_every_benchmark_of_conf_is_one(option: str, tmp_path: Path) -> None:
     drawn = Counter(
         u.pattern if isinstance(u, Simulated) else u.group for u in planned(ours, tmp_path, None)
     )
-    assert drawn.pop("recorded") == -(-len(list(labels.labelled(RECORDED))) // plan["every"])
+    assert drawn.pop("recorded") == -(-len(list(labels.labeled(RECORDED))) // plan["every"])
     assert drawn.pop(None) == plan["simulated"]["healthy"]
     assert drawn == dict.fromkeys(FEW, plan["simulated"]["per_pattern"])
 
@@ -171,8 +171,8 @@ def test_nothing_but_the_label_columns_says_what_is_wrong(fresh: Path) -> None:
     truth = {"cpu", "gpu", "unknown_cpu", "unknown_gpu", "pattern"}
     assert set(windows.columns) == {*about, "start_us", "end_us", *truth, *COLUMNS}
     assert {str(windows[c].dtype) for c in COLUMNS} == {"float32"}
-    learnt = {"text", "visible"}
-    assert set(evidence.columns) == {*about, *learnt, "pattern", "side"}
+    learned = {"text", "visible"}
+    assert set(evidence.columns) == {*about, *learned, "pattern", "side"}
     injectors = set(FEW) | {"memory-dtype-churn", "@@", "simulat", "inject"}
     for text in evidence["text"]:
         assert not [word for word in injectors if word in text.lower()]

@@ -68,7 +68,7 @@ def busy(start: float, count: int, every: float = 50, name: str = "gemm") -> tup
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda p: p.id)
-def test_a_pattern_is_told_whole(pattern: object) -> None:
+def test_a_pattern_is_described_in_full(pattern: object) -> None:
     found = BY_ID[pattern.id]  # type: ignore[attr-defined]
     assert found.signal in SIGNALS
     assert all((found.assumes, found.title, found.explains))
@@ -334,7 +334,7 @@ def test_steps_gain_each_their_own() -> None:
     assert min(gains) > 900_000
 
 
-def test_no_order_of_repairs_favours_any() -> None:
+def test_no_order_of_repairs_favors_any() -> None:
     """Any two of three save all there is: an order gives it to the second, whoever that is."""
 
     class Replays:

@@ -93,8 +93,8 @@ def benchmark(tmp_path_factory: pytest.TempPathFactory) -> Made:
     known: dict[tuple[str, ...], tuple[Path, dict[str, dict[str, int]]]] = {}
 
     def made(folder: Path, traces: tuple[Trace, ...] = TRACES) -> Path:
-        labelled = (label for _, label, _ in traces)
-        parts = schemes(Member(x.origin, x.workload, x.device) for x in labelled)
+        labeled = (label for _, label, _ in traces)
+        parts = schemes(Member(x.origin, x.workload, x.device) for x in labeled)
         rows, listed = [], []
         for i, (name, label, events) in enumerate(traces):
             file, content = f"traces/{name}.json.gz", packed(events)
@@ -132,8 +132,8 @@ def changed(
 ) -> tuple[Trace, ...]:
     """The traces with another label or other events for one of them."""
     return tuple(
-        (n, label(told), events or there) if n == name else (n, told, there)
-        for n, told, there in TRACES
+        (n, label(own), events or there) if n == name else (n, own, there)
+        for n, own, there in TRACES
     )
 
 
@@ -240,7 +240,7 @@ def test_each_fault_is_one_line(
         assert found == [line]
 
 
-def test_a_pattern_that_is_none_is_told(benchmark: Made, tmp_path: Path) -> None:
+def test_an_unknown_pattern_is_reported(benchmark: Made, tmp_path: Path) -> None:
     benchmark(tmp_path)
     file = tmp_path / "traces/simulated/1.label.json"
     file.write_text(file.read_text().replace("sync-explicit", "host-moon-phase"))
@@ -256,9 +256,7 @@ def test_unknown_regions_have_no_side_of_their_own(benchmark: Made, tmp_path: Pa
 # -- the folder ------------------------------------------------------------------------------------
 
 
-def test_files_that_are_missing_changed_or_foreign_are_told(
-    benchmark: Made, tmp_path: Path
-) -> None:
+def test_missing_changed_and_foreign_files_are_reported(benchmark: Made, tmp_path: Path) -> None:
     benchmark(tmp_path)
     (tmp_path / "traces/injected/one/001.json.gz").unlink()
     (tmp_path / "traces/simulated/1.json.gz").write_bytes(packed([*SOUND, op(3, 1)]))
@@ -270,13 +268,13 @@ def test_files_that_are_missing_changed_or_foreign_are_told(
     assert found[2].endswith("notes.txt: not in the manifest")
 
 
-def test_labels_that_say_something_else_are_told(benchmark: Made, tmp_path: Path) -> None:
+def test_labels_that_differ_are_reported(benchmark: Made, tmp_path: Path) -> None:
     benchmark(tmp_path)
     labels.write(replace(MADE_UP, seed=99), tmp_path / "traces/simulated/1.label.json")
     assert check(tmp_path) == ["simulated/1: seed 99 in the label, 2 in the manifest"]
 
 
-def test_a_program_on_two_sides_of_a_split_is_told(benchmark: Made, tmp_path: Path) -> None:
+def test_a_program_on_two_sides_of_a_split_is_reported(benchmark: Made, tmp_path: Path) -> None:
     benchmark(tmp_path)
     file = tmp_path / "manifest.json"
     manifest = json.loads(file.read_text())
@@ -288,7 +286,7 @@ def test_a_program_on_two_sides_of_a_split_is_told(benchmark: Made, tmp_path: Pa
     assert "split: workload classifier-x is in test and train" in found
 
 
-def test_tables_that_do_not_fit_the_manifest_are_told(benchmark: Made, tmp_path: Path) -> None:
+def test_tables_that_do_not_fit_the_manifest_are_reported(benchmark: Made, tmp_path: Path) -> None:
     benchmark(tmp_path)
     parts = json.loads((tmp_path / "manifest.json").read_text())["tables"]["windows"]
     other = {part: f"tables/windows/{part}.parquet" for part in parts}

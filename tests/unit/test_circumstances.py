@@ -17,7 +17,7 @@ WORK = (op("aten::mm", 0, 10), launch(2, 3, corr=1), kernel("gemm", 6, 50, corr=
 SGEMM = kernel("volta_sgemm_128x64_nn", 60, 50, corr=1)
 
 
-def told(*events: Event, **rest: object) -> Circumstances:
+def circumstances(*events: Event, **rest: object) -> Circumstances:
     return circumstances_of(signals_of(trace_of(*events, **rest)))  # type: ignore[arg-type]
 
 
@@ -29,11 +29,11 @@ def capability(major: int, minor: int = 0) -> dict[str, object]:
 
 
 def test_an_empty_trace_tells_nothing() -> None:
-    assert told() == Circumstances(vendor="cpu")
+    assert circumstances() == Circumstances(vendor="cpu")
 
 
 def test_a_device_and_its_generation() -> None:
-    found = told(*WORK, metadata=capability(7, 5))
+    found = circumstances(*WORK, metadata=capability(7, 5))
     assert (found.vendor, found.generation) == ("cuda", 7.5)
     assert conditions.has_fp16_only.holds(found)
     assert not conditions.has_tf32.holds(found)
@@ -41,7 +41,7 @@ def test_a_device_and_its_generation() -> None:
 
 def test_a_rocm_device_has_no_compute_capability() -> None:
     events = (op("aten::mm", 0, 10), call("hipLaunchKernel", 2, 3, corr=1), WORK[2])
-    found = told(*events, metadata=capability(9, 4))
+    found = circumstances(*events, metadata=capability(9, 4))
     assert (found.vendor, found.generation) == ("rocm", 0.0)
     assert conditions.has_bf16.holds(found)
     assert not conditions.has_tf32.holds(found)
@@ -56,11 +56,11 @@ def test_a_rocm_device_has_no_compute_capability() -> None:
     ],
 )
 def test_training_or_inference(event: Event, use: str) -> None:
-    assert told(*WORK, event).use == use
+    assert circumstances(*WORK, event).use == use
 
 
 def test_device_work_alone_does_not_say_whether_it_trains() -> None:
-    assert told(WORK[2]).use is None
+    assert circumstances(WORK[2]).use is None
 
 
 @pytest.mark.parametrize(
@@ -69,13 +69,13 @@ def test_device_work_alone_does_not_say_whether_it_trains() -> None:
 )
 def test_the_optimizer_and_its_style(inside: str, style: str) -> None:
     step = annotation("Optimizer.step#Adam.step", 100, 50)
-    found = told(*WORK, step, op(inside, 110, 10))
+    found = circumstances(*WORK, step, op(inside, 110, 10))
     assert (found.optimizers, found.style) == (("Adam",), style)
 
 
 def test_a_name_that_is_no_class_is_no_optimizer() -> None:
     step = annotation("Optimizer.step#Adam(); import os.step", 100, 50)
-    assert told(*WORK, step).optimizers == ()
+    assert circumstances(*WORK, step).optimizers == ()
 
 
 @pytest.mark.parametrize(
@@ -89,16 +89,18 @@ def test_a_name_that_is_no_class_is_no_optimizer() -> None:
     ],
 )
 def test_parallelism(event: Event, kind: str) -> None:
-    assert told(*WORK, event).parallelism == {kind}
+    assert circumstances(*WORK, event).parallelism == {kind}
 
 
 def test_no_parallelism_in_a_plain_program() -> None:
     names = ("nn.Module: Linear_0", "train.py(3): forward", "nn.Module: ParallelBranch_0")
-    assert told(*WORK, *(python(name, 0, 100) for name in names)).parallelism == frozenset()
+    assert (
+        circumstances(*WORK, *(python(name, 0, 100) for name in names)).parallelism == frozenset()
+    )
 
 
 def test_loader_compilation_graphs_and_libraries() -> None:
-    found = told(
+    found = circumstances(
         *WORK,
         annotation("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 100, 10),
         op("Torch-Compiled Region: 0/0", 120, 10),
@@ -117,16 +119,16 @@ def test_loader_compilation_graphs_and_libraries() -> None:
 def test_a_driver_that_frees_every_tensor_has_no_cache_above_it(freed: int, off: bool) -> None:
     made = [op("aten::empty", 200 + 20 * i, 10) for i in range(60)]
     frees = [call("hipFree", 212 + 20 * i, 5) for i in range(freed)]
-    found = told(*WORK, *made, *frees)
+    found = circumstances(*WORK, *made, *frees)
     assert found.caches_nothing == off
     said = BY_ID["memory-alloc-churn"].advise(found).text
     assert ("caching allocator on" in said) == off
 
 
 def test_where_fp32_work_goes() -> None:
-    product = told(WORK[0], WORK[1], SGEMM, metadata=capability(7))
+    product = circumstances(WORK[0], WORK[1], SGEMM, metadata=capability(7))
     conv = replace(SGEMM, name="implicit_convolve_sgemm<float, float>", dur=900.0)
-    both = told(WORK[0], WORK[1], conv, metadata=capability(7))
+    both = circumstances(WORK[0], WORK[1], conv, metadata=capability(7))
     assert (product.fp32_in, both.fp32_in) == ("products", "convolutions")
 
 
@@ -142,7 +144,7 @@ def test_where_fp32_work_goes() -> None:
 def test_the_version_where_the_metadata_has_it(
     metadata: dict[str, object], version: tuple[int, int] | None
 ) -> None:
-    assert told(*WORK, metadata=metadata).torch == version
+    assert circumstances(*WORK, metadata=metadata).torch == version
 
 
 # -- which advice fits -----------------------------------------------------------------------------

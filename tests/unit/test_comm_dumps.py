@@ -318,6 +318,6 @@ def test_names_in_a_log_cannot_move_the_terminal(
     assert "\u202e".encode() not in out
 
 
-def test_pickles_are_told_by_their_bytes() -> None:
+def test_pickles_are_recognized_by_their_bytes() -> None:
     assert flight.looks_like(pickle.dumps({}, 2))
     assert not flight.looks_like(io.BytesIO(b"n:1:1 [0] NCCL INFO x").getvalue())

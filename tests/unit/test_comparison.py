@@ -61,7 +61,7 @@ def test_a_resample_draws_whole_clusters_and_the_same_ones_for_all_figures() -> 
 def test_a_perfect_flagger_gets_perfect_figures() -> None:
     frame = table()
     found = regions_of(scored_of(frame, perfect(frame)))
-    assert found["labelled"] == found["predicted"] == 6
+    assert found["labeled"] == found["predicted"] == 6
     assert (found["recall 0.5"], found["precision 0.5"]) == (1, 1)
     assert (found["alarms per healthy trace"], found["healthy traces"]) == (0, 6)
 

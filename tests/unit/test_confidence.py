@@ -163,7 +163,7 @@ def made(count: int = 240) -> Candidates:
 QUICK = ConfidenceTraining(rounds=20, folds=3)
 
 
-def test_what_is_learnt_holds_on_programs_never_seen() -> None:
+def test_what_is_learned_holds_on_programs_never_seen() -> None:
     rows = made()
     sure = training.strangers(rows, QUICK)
     right = rows.kind == "right"
@@ -175,13 +175,13 @@ def test_no_fold_learns_from_the_programs_that_it_scores(monkeypatch: pytest.Mon
     rows, seen = made(), []
     fit, curves = training.fit, training.curves
 
-    def spied_fit(learnt: Candidates, settings: ConfidenceTraining) -> object:
-        seen.append(set(learnt.program))
-        return fit(learnt, settings)
+    def spied_fit(learned: Candidates, settings: ConfidenceTraining) -> object:
+        seen.append(set(learned.program))
+        return fit(learned, settings)
 
-    def spied_curves(learnt: Candidates, *rest: object) -> object:
-        seen.append(set(learnt.program))
-        return curves(learnt, *rest)  # type: ignore[arg-type]
+    def spied_curves(learned: Candidates, *rest: object) -> object:
+        seen.append(set(learned.program))
+        return curves(learned, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(training, "fit", spied_fit)
     monkeypatch.setattr(training, "curves", spied_curves)
@@ -191,7 +191,7 @@ def test_no_fold_learns_from_the_programs_that_it_scores(monkeypatch: pytest.Mon
     for *inner, curve, outer in turns:
         assert curve == outer
         assert len(outer) == 4  # of six: two are scored
-        assert all(learnt < outer for learnt in inner)
+        assert all(learned < outer for learned in inner)
 
 
 def test_a_larger_saving_never_lowers_the_score() -> None:

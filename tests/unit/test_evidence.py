@@ -104,7 +104,7 @@ def test_a_trace_of_nothing_but_kernels_has_evidence():
     assert "gemm" in as_text(evidence)
 
 
-def test_what_a_device_region_runs_is_told_by_the_ops_that_asked_for_it():
+def test_what_a_device_region_runs_is_described_by_the_ops_that_launched_it():
     trace = trace_of(
         op("aten::to", 0, 40),
         op("aten::_to_copy", 5, 30),
@@ -117,8 +117,8 @@ def test_what_a_device_region_runs_is_told_by_the_ops_that_asked_for_it():
         steps=[(0, 600)],
     )
     evidence = evidence_of(trace, 500, 600, "gpu")
-    told = {item.name: item.share for item in evidence.of("launched")}
-    assert told == {"aten::to > aten::_to_copy": 0.3, "aten::relu": 0.1}
+    shares = {item.name: item.share for item in evidence.of("launched")}
+    assert shares == {"aten::to > aten::_to_copy": 0.3, "aten::relu": 0.1}
     assert evidence.value("work_cast") == pytest.approx(0.6)
     assert evidence.value("work_pointwise") == pytest.approx(0.2)
     assert evidence.value("work_unlinked") == pytest.approx(0.2)

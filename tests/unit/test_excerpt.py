@@ -95,7 +95,7 @@ def few(monkeypatch):
     monkeypatch.setattr(module, "MOST_SPANS", 10)
 
 
-def test_short_neighbours_are_joined_and_none_is_lost(few):
+def test_short_neighbors_are_joined_and_none_is_lost(few):
     events = [kernel("k", float(i), 0.5) for i in range(90)]
     shown = excerpt_of(*events, op("bad", 0, 90), place=(0, 90))
     (stream,) = [strip for strip in shown.strips if strip.is_device]
@@ -133,7 +133,7 @@ def test_tracks_beyond_the_most_are_counted():
     assert shown.hidden == 9 - module.MOST_TRACKS
 
 
-def test_streams_of_several_devices_are_told_apart():
+def test_streams_of_several_devices_are_distinguished():
     events = [kernel("bad", 10, 50, device=d, stream=7) for d in (0, 1)]
     labels = [strip.label for strip in excerpt_of(*events).strips]
     assert sorted(labels) == ["GPU 0 stream 7", "GPU 1 stream 7"]

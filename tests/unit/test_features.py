@@ -60,8 +60,8 @@ def test_columns_are_the_features_in_each_context() -> None:
 
 
 def test_each_column_has_words_of_its_own() -> None:
-    told = [in_words(column) for column in COLUMNS]
-    assert len(set(told)) == len(COLUMNS)
+    shown = [in_words(column) for column in COLUMNS]
+    assert len(set(shown)) == len(COLUMNS)
     assert in_words("busy") == "the device does anything"
     assert in_words("busy@rel") == "the device does anything, against the rest of the trace"
 
@@ -135,7 +135,7 @@ def test_a_scalar_readback_is_a_wait_of_its_own() -> None:
 # -- the host ------------------------------------------------------------------------------------
 
 
-def test_the_loader_is_told_by_its_workers() -> None:
+def test_the_loader_is_recognized_by_its_workers() -> None:
     name = "enumerate(DataLoader)#_{}DataLoaderIter.__next__"
     single = annotation(name.format("SingleProcess"), 0, 20)
     workers = annotation(name.format("MultiProcessing"), 50, 10)

@@ -65,9 +65,9 @@ def test_true_sentences_stay(text: str):
 def test_false_sentences_are_struck(text: str, advice: bool):
     if advice and "garbage" in text:
         pytest.skip("advice may speak of what is not there")
-    held = grounded(f"It is slow. {text}", readback(), OWN, advice=advice)
-    assert held.text == "It is slow."
-    assert held.struck
+    checked = grounded(f"It is slow. {text}", readback(), OWN, advice=advice)
+    assert checked.text == "It is slow."
+    assert checked.struck
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_advice_with_real_apis_stays(text: str):
 
 
 def test_no_setting_is_invented():
-    held = grounded("Pass turbo_mode=8 to the DataLoader.", readback(), OWN, advice=True)
-    assert held.text == ""
+    checked = grounded("Pass turbo_mode=8 to the DataLoader.", readback(), OWN, advice=True)
+    assert checked.text == ""
 
 
 def test_a_view_that_was_shown_may_be_cited():

@@ -452,13 +452,13 @@ def test_the_palette_is_drawn_from_the_trace(tmp_path: Path, style: str) -> None
 def test_gaps_are_never_inside_an_op_or_a_call(tmp_path: Path) -> None:
     base, draw = base_of(tmp_path), np.random.default_rng(2)
     t = base.trace
-    held = t.rows(Cat.CPU_OP, Cat.RUNTIME)
+    host_rows = t.rows(Cat.CPU_OP, Cat.RUNTIME)
     for where in ("main", "forward", "between_steps"):
         times = base.gaps(base.spans[2], draw, 50, where)
         assert times
         for at in times:
             assert base.spans[2].start < at < base.spans[2].end
-            assert not ((t.start[held] < at) & (t.end[held] > at)).any()
+            assert not ((t.start[host_rows] < at) & (t.end[host_rows] > at)).any()
     assert base.gaps(base.spans[2], draw, 5, "backward") == []
 
 
@@ -506,7 +506,7 @@ def test_no_unknown_region_is_too_short_for_its_date() -> None:
 def explicit_syncs(
     base: Base, spans: Sequence[Span], strength: float, draw: np.random.Generator
 ) -> list[Edit]:
-    """A device synchronise after some of the ops: the fault that these tests inject."""
+    """A device synchronize after some of the ops: the fault that these tests inject."""
     count = 1 + round(20 * strength)
     return [
         Insert(base.main, at, (base.sync("device_sync", draw),))
@@ -563,7 +563,7 @@ def check_consistent(trace: Trace) -> None:
 
 @pytest.mark.usefixtures("own_faults")
 @pytest.mark.parametrize("style", STYLES)
-def test_an_injected_file_is_consistent_and_labelled(tmp_path: Path, style: str) -> None:
+def test_an_injected_file_is_consistent_and_labeled(tmp_path: Path, style: str) -> None:
     base = base_of(tmp_path, style)
     document, label = inject(base, "sync-explicit", seed=5, extent="every")
     trace = read(document)

@@ -357,8 +357,8 @@ def test_rounds_that_need_not_be_repeat_the_own_messages() -> None:
     edits = inject(base_of(), "comm-missing-no-sync")
     sizes = {w.args["In msg nelems"] for w in works_of(edits)}
     assert sizes == {655_360}
-    told = named(edits, "record_param_comms")
-    assert all(c.args["Collective name"] == "allreduce" for c in told)
+    params = named(edits, "record_param_comms")
+    assert all(c.args["Collective name"] == "allreduce" for c in params)
 
 
 # -- compilation -----------------------------------------------------------------------------------

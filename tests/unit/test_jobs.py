@@ -281,7 +281,7 @@ def test_the_verdict_says_in_which_steps_and_why() -> None:
     ("busy", "pieces", "words"),
     [(100.0, 5, "more work: 30 pieces against 6"), (500.0, 1, "as much work takes longer")],
 )
-def test_more_work_is_told_from_slower_work(busy: float, pieces: int, words: str) -> None:
+def test_more_work_is_distinguished_from_slower_work(busy: float, pieces: int, words: str) -> None:
     even = [
         rank_of(r, [e for s in range(STEPS) for e in work(s, 100 * s + 1, 0.0)]) for r in range(3)
     ]
@@ -311,7 +311,7 @@ def members(ranks: Sequence[RankTrace]) -> list[tuple[int, ...]]:
     return [job.members for job in identity.jobs(ranks)]
 
 
-def test_ranks_of_one_job_are_told_by_what_their_traces_say() -> None:
+def test_ranks_of_one_job_are_recognized_by_what_their_traces_say() -> None:
     ranks = job_of({1: [0.0] * 3, 0: [0.0] * 3})
     assert members(ranks) == [(1, 0)]  # in order of their numbers
 

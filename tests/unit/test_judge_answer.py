@@ -138,7 +138,7 @@ def test_the_schema_allows_what_the_trace_can_show():
 def test_the_prompt_explains_every_allowed_pattern_and_view():
     prompt = schema.system_prompt(IDS, tuple(VIEWS))
     assert all(f"- {p.id} (" in prompt and p.look in prompt for p in PATTERNS)
-    assert all(f'"{name}": {told}' in prompt for name, told in VIEWS.items())
+    assert all(f'"{name}": {shown}' in prompt for name, shown in VIEWS.items())
     assert "sync-explicit" not in schema.system_prompt(["none"])
 
 

@@ -17,10 +17,10 @@ def test_without_a_judge_the_flagger_speaks():
 
 def test_without_a_judge_what_cannot_be_shown_is_passed_over():
     evidence = readback()
-    told = (("comm-straggler", 0.5), ("none", 0.3), ("sync-explicit", 0.2))
-    region = replace(evidence.region, candidates=told)
+    patterns = (("comm-straggler", 0.5), ("none", 0.3), ("sync-explicit", 0.2))
+    region = replace(evidence.region, candidates=patterns)
     (verdict,) = NoJudge().judge([replace(evidence, region=region)]).verdicts
     assert (verdict.first.pattern, verdict.first.confidence) == ("sync-explicit", 0.2)
-    region = replace(region, candidates=told[:2])
+    region = replace(region, candidates=patterns[:2])
     (verdict,) = NoJudge().judge([replace(evidence, region=region)]).verdicts
     assert verdict.first.pattern == "unclear"

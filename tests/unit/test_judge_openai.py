@@ -28,7 +28,7 @@ from tests.bad_servers import BAD, answer
 from tests.chat_server import Chat, Reply, completion, serving
 from tests.judging import loader, loader_trace, readback, readback_trace
 
-GOOD = answer(explanation="The host synchronises 33.0% of the time for one value.")
+GOOD = answer(explanation="The host synchronizes 33.0% of the time for one value.")
 
 
 def judge_at(chat: Chat, **settings: Any) -> OpenAIJudge:
@@ -53,9 +53,9 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def dead() -> Iterator[Chat]:
     """An address at which nobody listens."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        yield Chat(f"http://127.0.0.1:{held.getsockname()[1]}/v1")
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        yield Chat(f"http://127.0.0.1:{reserved.getsockname()[1]}/v1")
 
 
 # -- a server that answers -------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def test_the_question_and_the_answer():
         0.8,
         "",
     )
-    assert verdict.first.explanation == "The host synchronises 33.0% of the time for one value."
+    assert verdict.first.explanation == "The host synchronizes 33.0% of the time for one value."
     assert answers.warnings == ()
     (request,) = chat.requests
     assert chat.paths == ["/v1/chat/completions"]
@@ -200,11 +200,11 @@ def test_a_server_without_json_schema_is_asked_more_simply():
 def test_a_reasoning_model_that_wants_other_limits():
     def reply(request: dict[str, Any]) -> Reply:
         if "max_tokens" in request:
-            told = "Unsupported parameter: use 'max_completion_tokens' instead."
-            return Reply(status=400, body=json.dumps({"error": {"message": told}}))
+            error = "Unsupported parameter: use 'max_completion_tokens' instead."
+            return Reply(status=400, body=json.dumps({"error": {"message": error}}))
         if "temperature" in request:
-            told = "Unsupported value: 'temperature' does not support 0 with this model."
-            return Reply(status=400, body=json.dumps({"error": {"message": told}}))
+            error = "Unsupported value: 'temperature' does not support 0 with this model."
+            return Reply(status=400, body=json.dumps({"error": {"message": error}}))
         return Reply(GOOD)
 
     with serving(reply) as chat:
@@ -488,23 +488,23 @@ def test_a_redirect_takes_nothing_elsewhere(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_one_line_says_where_what_goes():
-    told: list[str] = []
+    lines: list[str] = []
     with serving(lambda _: Reply(GOOD)) as chat:
-        judge = judge_at(chat, say=told.append)
+        judge = judge_at(chat, say=lines.append)
         judge.judge([readback()] * 2)
         judge.judge([readback()])
-    (line,) = told
+    (line,) = lines
     assert chat.url in line
     assert line.endswith(f" go to {chat.url}")
 
 
 def test_a_dry_run_shows_the_bytes_and_sends_nothing():
-    told: list[str] = []
+    lines: list[str] = []
     with serving(lambda _: Reply(GOOD)) as chat:
-        answers = judge_at(chat, dry_run=True, say=told.append).judge([readback()])
+        answers = judge_at(chat, dry_run=True, say=lines.append).judge([readback()])
         assert chat.requests == []
         judge_at(chat).judge([readback()])
-    head, body = told[0].split("\n", 1)
+    head, body = lines[0].split("\n", 1)
     assert head == f"POST {chat.url}/chat/completions"
     assert body.encode() == chat.bodies[0]
     assert answers.verdicts[0].fallback == "dry run"

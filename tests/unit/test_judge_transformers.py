@@ -82,7 +82,7 @@ def test_a_template_without_a_system_role_gets_one_message(tmp_path: Path):
     assert text.startswith("<|user|>You diagnose")
 
 
-def test_without_a_template_the_prompt_is_plain_and_what_is_too_long_is_told(tmp_path: Path):
+def test_without_a_template_the_prompt_is_plain_and_a_too_long_one_is_reported(tmp_path: Path):
     judge = TransformersJudge(str(make(tmp_path, positions=256)), budget_tokens=BUDGET)
     answers = judge.judge([loader()])
     assert answers.verdicts[0].first.pattern in schema.allowed(loader())
@@ -174,7 +174,7 @@ def test_an_answer_is_kept_to_its_schema(tmp_path: Path):
         ({"dtype": "nn"}, "no type of torch"),
     ],
 )
-def test_a_model_that_cannot_be_loaded_is_told_in_one_line(
+def test_a_model_that_cannot_be_loaded_is_reported_in_one_line(
     folder: Path, settings: dict[str, str], says: str
 ):
     with pytest.raises(JudgeError, match=says) as caught:

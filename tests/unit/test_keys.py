@@ -164,7 +164,7 @@ def test_a_hand_label_of_another_content_is_an_error_by_both_routes(
             written(tmp_path / name, folder)
 
 
-def test_a_folder_without_a_labelled_trace_is_an_error(served: Path, tmp_path: Path) -> None:
+def test_a_folder_without_a_labeled_trace_is_an_error(served: Path, tmp_path: Path) -> None:
     (served / "one.json.gz").rename(served / "other.json.gz")
     with pytest.raises(BaseError, match="none of the base traces"):
         written(tmp_path / "a", served)

@@ -349,9 +349,9 @@ def test_metadata_before_and_after_the_events() -> None:
         assert trace.coverage.repaired == {}
 
 
-@pytest.mark.parametrize("told", [-7, 10**30, True, "3", None])
-def test_a_number_that_no_rank_has_is_none(told: object) -> None:
-    document = {"distributedInfo": {"rank": told}, "traceEvents": [x("cpu_op", "a", 1, 1)]}
+@pytest.mark.parametrize("rank", [-7, 10**30, True, "3", None])
+def test_a_number_that_no_rank_has_is_none(rank: object) -> None:
+    document = {"distributedInfo": {"rank": rank}, "traceEvents": [x("cpu_op", "a", 1, 1)]}
     assert read(io.BytesIO(json.dumps(document).encode())).rank is None
 
 
@@ -366,12 +366,12 @@ def test_source_and_progress(tmp_path: Path) -> None:
     path = tmp_path / "trace.json.gz"
     data = gzip.compress(json.dumps([x("cpu_op", "a", 1, 1)]).encode(), mtime=0)
     path.write_bytes(data)
-    told: list[float] = []
-    trace = read(path, progress=told.append)
+    shares: list[float] = []
+    trace = read(path, progress=shares.append)
     assert trace.source.path == str(path)
     assert trace.source.bytes == len(data)
     assert len(trace.source.sha256) == 64
-    assert told[-1] == 1.0
+    assert shares[-1] == 1.0
 
 
 @pytest.mark.parametrize("indent", [None, 1, 2, 4])

@@ -132,14 +132,12 @@ def test_trace_and_label_names_are_inverse(name: str) -> None:
     assert labels.trace_path(labels.label_path(trace)) == trace
 
 
-def test_labelled_wants_every_trace(tmp_path: Path) -> None:
+def test_labeled_wants_every_trace(tmp_path: Path) -> None:
     labels.write(GOOD, tmp_path / "a.label.json")
     with pytest.raises(LabelError, match=r"a.json.gz is missing"):
-        list(labels.labelled(tmp_path))
+        list(labels.labeled(tmp_path))
     (tmp_path / "a.json.gz").touch()
-    assert [(path.name, label) for path, label in labels.labelled(tmp_path)] == [
-        ("a.json.gz", GOOD)
-    ]
+    assert [(path.name, label) for path, label in labels.labeled(tmp_path)] == [("a.json.gz", GOOD)]
 
 
 def test_patterns_are_distinct_and_in_order() -> None:

@@ -159,7 +159,7 @@ def test_a_view_full_of_small_ops_is_dispatch_and_no_preprocessing() -> None:
     assert found == {"dispatch": 500, "between": 300}
 
 
-def test_a_stopped_op_is_told_from_a_slow_one() -> None:
+def test_a_stopped_op_is_distinguished_from_a_slow_one() -> None:
     usual = [op("aten::add", 2_000 + 20 * i, 10) for i in range(30)]
     ledger = ledger_of(
         launch(0, 2, corr=1),

@@ -178,7 +178,7 @@ def test_the_labels_are_valid_and_reasoned(path: Path) -> None:
     assert label.source.licence in ("MIT", "BSD-3-Clause", "Apache-2.0")
     assert len(label.source.commit) == 40
     assert label.source.path
-    assert label.labeller
+    assert label.labeler
     assert label.date
 
 

@@ -252,7 +252,7 @@ def test_one_rank_alone_lacks_nobody() -> None:
     assert anomalies([[INIT[1], call("0xa0")]]) == []
 
 
-def test_channels_are_held_against_what_the_topology_gives() -> None:
+def test_channels_are_compared_with_what_the_topology_gives() -> None:
     def run(rings: int) -> list[checks.Anomaly]:
         lines = [
             *INIT[:2],
@@ -277,8 +277,8 @@ def test_warnings_are_said_with_their_line() -> None:
 
 def test_a_long_log_keeps_only_columns() -> None:
     log = parse_lines(nccl_logs.many(40_000))
-    held = sum(getattr(log.calls, key).nbytes for key in nccl._COLUMNS)
-    assert held / len(log.calls) < 64
+    used = sum(getattr(log.calls, key).nbytes for key in nccl._COLUMNS)
+    assert used / len(log.calls) < 64
     assert checks.check([log]) == ()
 
 

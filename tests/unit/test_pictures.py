@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from dataset.labels import UNKNOWN, LabelRegion
 from dataset.lanes import Lane, Layer, lanes, short
-from dataset.pictures import COLOURS, UNKNOWN_COLOUR, draw, pattern_colours, picture, strip
+from dataset.pictures import COLORS, UNKNOWN_COLOR, draw, pattern_colors, picture, strip
 from detector.activity import Activity
 from detector.trace import Trace
 from tests.traces import (
@@ -140,26 +140,26 @@ def pixels(kind: str, *spans: tuple[int, int], columns: int = 10) -> np.ndarray:
     return picture(lane, 0, 1_000, columns)[0]
 
 
-def rgb(colour: str) -> list[float]:
-    return [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+def rgb(color: str) -> list[float]:
+    return [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
 
 
 def test_a_column_is_as_dark_as_it_is_covered() -> None:
     row = pixels("compute", (0, 100), (150, 200))
     background = row[5]
-    assert row[0].tolist() == pytest.approx(rgb(COLOURS["compute"][0]))
-    assert row[1].tolist() == pytest.approx((np.array(rgb(COLOURS["compute"][1])) + background) / 2)
+    assert row[0].tolist() == pytest.approx(rgb(COLORS["compute"][0]))
+    assert row[1].tolist() == pytest.approx((np.array(rgb(COLORS["compute"][1])) + background) / 2)
     assert np.ptp(row[2:]) == 0  # nothing happens there
 
 
 def test_an_event_far_below_a_pixel_stays_visible_and_a_wait_is_loud() -> None:
     blank = pixels("op", (900, 901))[0]
     assert np.abs(pixels("op", (450, 451))[4] - blank).max() > 0.15
-    assert np.abs(pixels("sync", (450, 451))[4] - np.array(rgb(COLOURS["sync"][0]))).max() < 0.2
+    assert np.abs(pixels("sync", (450, 451))[4] - np.array(rgb(COLORS["sync"][0]))).max() < 0.2
     assert np.abs(pixels("op", (450, 450))[4] - blank).max() > 0.15  # no length at all
 
 
-def test_neighbours_differ_in_shade_and_thousands_of_them_blend() -> None:
+def test_neighbors_differ_in_shade_and_thousands_of_them_blend() -> None:
     few = pixels("op", (0, 100), (100, 200))
     assert not np.allclose(few[0], few[1])
     many = pixels("op", *((i, i + 1) for i in range(1_000)))
@@ -194,12 +194,12 @@ def test_a_region_tints_the_lanes_of_its_side() -> None:
     assert host[0] < host[1] == device[0] < device[1]
 
 
-def test_patterns_have_colours_of_their_own_and_unknown_is_grey() -> None:
-    colours = pattern_colours(
+def test_patterns_have_colors_of_their_own_and_unknown_is_gray() -> None:
+    colors = pattern_colors(
         LabelRegion(0, 1, pattern, "cpu") for pattern in ("a", UNKNOWN, "b", "a")
     )
-    assert colours[UNKNOWN] == UNKNOWN_COLOUR
-    assert len({colours["a"], colours["b"], UNKNOWN_COLOUR}) == 3
+    assert colors[UNKNOWN] == UNKNOWN_COLOR
+    assert len({colors["a"], colors["b"], UNKNOWN_COLOR}) == 3
 
 
 def test_a_strip_is_a_picture_of_1600_by_500(tmp_path: Path) -> None:

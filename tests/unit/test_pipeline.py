@@ -1,4 +1,4 @@
-"""From scores and verdicts to findings, with a flagger and a judge that say what they are told."""
+"""From scores and verdicts to findings, with a flagger and a judge with scripted answers."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ BODY = (
 TRACE = trace_of(*repeat(BODY, 4, 1_000), steps=[(i * 1e3, (i + 1) * 1e3) for i in range(4)])
 SPAN = 5, 10  # the tenths of a step in which the host is in Python
 
-Hot = Mapping[int, tuple[str, str]]
+Flagged = Mapping[int, tuple[str, str]]
 
 
 class Flags:
-    """Suspects the windows it is told to."""
+    """Suspects the given windows."""
 
     name = "fake flagger"
 
-    def __init__(self, hot: Hot, score: float = 0.9) -> None:
-        self.hot, self.high = hot, score
+    def __init__(self, flagged: Flagged, score: float = 0.9) -> None:
+        self.flagged, self.high = flagged, score
         self.threshold = {"cpu": 0.5, "gpu": 0.5}
 
     def score(self, matrix: Float32) -> Scores:
         sides = {side: np.zeros(len(matrix), np.float32) for side in ("cpu", "gpu")}
-        for i, (side, _) in self.hot.items():
+        for i, (side, _) in self.flagged.items():
             sides[side][i] = self.high
         return Scores(sides["cpu"], sides["gpu"])
 
@@ -86,7 +86,7 @@ def always(pattern: str, confidence: float = 0.8, *candidates: tuple[str, float]
     return lambda _: verdict(pattern, confidence, *candidates)
 
 
-def every_step(side: str, pattern: str, span: tuple[int, int] = (0, 10), steps: int = 4) -> Hot:
+def every_step(side: str, pattern: str, span: tuple[int, int] = (0, 10), steps: int = 4) -> Flagged:
     """Those tenths of each step."""
     return {10 * s + i: (side, pattern) for s in range(steps) for i in range(*span)}
 
@@ -96,7 +96,7 @@ SURE, UNSURE = ConstantConfidence(0.8, 0.8), ConstantConfidence(0.4, 0.4)
 
 def report_of(
     trace: Trace,
-    hot: Hot,
+    flagged: Flagged,
     says: Says,
     settings: Settings | None = None,
     parts: int = 10,
@@ -105,7 +105,7 @@ def report_of(
     report = detect(
         trace,
         windower=ByStep(parts),
-        flagger=Flags(hot),
+        flagger=Flags(flagged),
         confidence=confidence,
         judge=Answering(says),
         settings=settings or Settings(),
@@ -276,8 +276,8 @@ def test_a_pattern_without_occurrences_is_no_finding(pattern: str) -> None:
     """A trace in which the device is always busy with half-precision products."""
     body = (op("aten::mm", 0, 50), launch(10, 5, 1), kernel("ampere_bf16_s16816gemm", 0, 1_000, 1))
     trace = trace_of(*repeat(body, 3, 1_000), steps=[(i * 1e3, (i + 1) * 1e3) for i in range(3)])
-    hot = every_step(BY_ID[pattern].side, pattern, steps=3)
-    assert report_of(trace, hot, always(pattern)).findings == ()
+    flagged = every_step(BY_ID[pattern].side, pattern, steps=3)
+    assert report_of(trace, flagged, always(pattern)).findings == ()
 
 
 def test_a_pattern_that_no_one_knows_is_no_finding() -> None:

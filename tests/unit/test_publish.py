@@ -175,8 +175,8 @@ def words(rows: Any, i: int = 0) -> dict[str, Any]:
 
 def test_what_is_read_is_what_was_written(loaded: dict[str, Any]) -> None:
     trace = words(loaded["traces"]["train"])
-    told = {key: trace[key] for key in ("origin", "quality", "extent", "base", "seed", "pair")}
-    assert told == {key: getattr(LABEL, key) for key in told}
+    shown = {key: trace[key] for key in ("origin", "quality", "extent", "base", "seed", "pair")}
+    assert shown == {key: getattr(LABEL, key) for key in shown}
     assert (trace["step_us"], trace["healthy_step_us"]) == (12.5, 10.0)
     assert (trace["analyzed_us"], trace["healthy"]) == (37.5, False)
     assert trace["patterns"] == [CLASSES.index("sync-explicit")]

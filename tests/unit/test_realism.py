@@ -35,7 +35,7 @@ def rows(values: Any, programs: int = 4, **about: object) -> Any:
 # -- telling apart ---------------------------------------------------------------------------------
 
 
-def test_kinds_that_differ_are_told_apart_on_other_programs() -> None:
+def test_kinds_that_differ_are_distinguished_on_other_programs() -> None:
     found = separation(rows(np.zeros(40)), rows(np.ones(60)), "workload")
     assert found.value == 1.0
 
@@ -48,7 +48,7 @@ def test_kinds_that_do_not_differ_are_not() -> None:
     assert found.low < 0.5 < found.high
 
 
-def test_what_only_holds_within_a_program_is_not_learnt() -> None:
+def test_what_only_holds_within_a_program_is_not_learned() -> None:
     """The sign differs from program to program, so nothing carries over to another one."""
     sign = np.array([1, -1, 1, -1] * 10)
     found = separation(rows(-sign), rows(sign), "workload")
@@ -150,7 +150,7 @@ def job(twin: Path, pattern: str) -> Job:
     return Job("recorded/p", pattern, twin, "p", "cpu", "every", 3)
 
 
-def test_a_fault_is_put_into_the_twin_and_labelled(twin: Path) -> None:
+def test_a_fault_is_put_into_the_twin_and_labeled(twin: Path) -> None:
     made = into_twin(job(twin, "host-gc-pause"))
     assert made is not None
     frame, cost = made

@@ -1,4 +1,4 @@
-"""The recorder: marks become regions and leave no trace; the committed traces are as labelled."""
+"""The recorder: marks become regions and leave no trace; the committed traces are as labeled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dataset.workloads.setting import draw
 from detector.patterns import BY_ID
 
 RECORDED = Path(__file__).resolve().parents[2] / "dataset" / "recorded"
-ALL = list(labels.labelled(RECORDED)) if RECORDED.is_dir() else []
+ALL = list(labels.labeled(RECORDED)) if RECORDED.is_dir() else []
 
 
 def event(cat: str, name: str, ts: float, dur: float, **args: Any) -> dict[str, Any]:
@@ -160,10 +160,10 @@ def test_names_tell_nothing() -> None:
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_every_pattern_is_recorded_or_skipped_with_a_reason(device: str) -> None:
     recorded = {p for case in cases(device) for p in case.patterns}
-    told = dict(skipped(device))
-    assert recorded | set(told) == set(BY_ID)
-    assert not recorded & set(told)
-    assert all(told.values())
+    reasons = dict(skipped(device))
+    assert recorded | set(reasons) == set(BY_ID)
+    assert not recorded & set(reasons)
+    assert all(reasons.values())
 
 
 def test_a_fault_acts_in_the_same_steps_whenever_it_is_asked() -> None:
@@ -182,7 +182,7 @@ def test_a_program_is_recorded_end_to_end(tmp_path: Path) -> None:
     case = Case("language", "decode", 4, ("infer-kv-cat",), with_stack=True)
     path = tmp_path / f"{case.name}.json.gz"
     label = record_case(case, "cpu", path)
-    assert list(labels.labelled(tmp_path)) == [(path, label)]
+    assert list(labels.labeled(tmp_path)) == [(path, label)]
     text = gzip.decompress(path.read_bytes()).decode()
     events = json.loads(text)["traceEvents"]
     assert label.patterns == ("infer-kv-cat",)

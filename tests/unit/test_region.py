@@ -51,7 +51,7 @@ def spans(found: Sequence[Region]) -> list[tuple[int, int]]:
     return [(region.start, region.end) for region in found]
 
 
-def test_neighbours_become_one_region() -> None:
+def test_neighbors_become_one_region() -> None:
     (region,) = regions([0.1, 0.6, 0.9, 0.5, 0.4])
     assert (region.start, region.end, region.windows) == (100, 400, (1, 2, 3))
     assert region.score == pytest.approx(0.9)

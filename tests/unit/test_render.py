@@ -353,13 +353,13 @@ def test_no_line_is_wider_than_the_terminal(width):
         assert len(line) <= width
 
 
-def test_without_colour_there_is_no_escape_code_and_with_it_the_words_are_the_same():
+def test_without_color_there_is_no_escape_code_and_with_it_the_words_are_the_same():
 
     plain = terminal.render(TYPICAL, width=100)
     assert "\x1b" not in plain
-    coloured = terminal.render(TYPICAL, width=100, colour=True)
-    assert "\x1b[" in coloured
-    words = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
+    colored = terminal.render(TYPICAL, width=100, colour=True)
+    assert "\x1b[" in colored
+    words = re.sub(r"\x1b\[[0-9;]*m", "", colored)
     assert [x.rstrip() for x in words.splitlines()] == plain.splitlines()
 
 
@@ -403,7 +403,7 @@ def test_why_and_the_numbers_beside_it_do_not_repeat_each_other():
     assert (row.label, row.value) == ("host waits in aten::item", "82.0 %")
     assert "also     host waits in aten::item" in terminal.render(replace(TYPICAL, findings=(one,)))
     cited = replace(one, explanation="host waits in aten::item 82 %.")
-    assert measures.further(cited) == []  # what is no measure of the pattern's is not told
+    assert measures.further(cited) == []  # only measures of the pattern are shown
 
 
 def test_code_keeps_its_lines_on_a_narrow_terminal():

@@ -586,7 +586,7 @@ def test_own_time_is_spread_around_what_is_inside() -> None:
     ]
 
 
-def test_idle_time_is_told() -> None:
+def test_idle_time_is_reported() -> None:
     trace = trace_of(op("first", 0, 10), op("second", 20, 10))
     times = replay(trace, Insert(0, us(15), (Task(us(2)),)), idle(15, 50))
     assert times.idle == {1: (17_000, 67_000)}

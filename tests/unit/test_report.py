@@ -280,7 +280,7 @@ def test_what_is_no_report_is_one_error_of_one_line(text):
 
 
 def test_a_field_of_a_later_version_is_ignored():
-    assert from_json('{"schema": 2, "colour": "blue"}') == Report()
+    assert from_json('{"schema": 2, "color": "blue"}') == Report()
 
 
 def test_occurrences_are_those_listed_or_the_span():

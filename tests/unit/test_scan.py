@@ -270,7 +270,7 @@ def test_control_codes_of_a_file_name_do_not_reach_the_terminal(folder, capsys):
     assert "\x1b" not in out + err
 
 
-def test_colour_is_only_for_terminals_that_want_it(monkeypatch):
+def test_color_is_only_for_terminals_that_want_it(monkeypatch):
     from detector.cli import output
 
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)

@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
         about | {"trace": "injected/b/000", "origin": "injected", "base": "b", "healthy": False},
         about | {"trace": "injected/b/001", "origin": "injected", "base": "b", "healthy": False},
         about
-        | {"trace": "learnt", "origin": "recorded", "base": "", "healthy": True}
+        | {"trace": "learned", "origin": "recorded", "base": "", "healthy": True}
         | {"split": "train"},
     ]
     lasts = {"trace": [t["trace"] for t in traces], "start_us": 1000.0, "end_us": 2000.0}
@@ -84,7 +84,7 @@ def figures(out: Path, group: str = "all origins", how: str = "masked") -> Any:
 def test_lines_of_any_tool_are_scored(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = GOOD | {"trace": "recorded/good", "pattern": "sync-explicit", "confidence": 0.3}
     out = folder.parent / "out" / "scores.json"
-    words = [lines(folder, GOOD, wrong, {"trace": "learnt"}), folder, "--json", out]
+    words = [lines(folder, GOOD, wrong, {"trace": "learned"}), folder, "--json", out]
     assert score.main([str(word) for word in words]) == 0
     found = figures(out)
     assert (found["traces"], found["missing"], found["healthy"]) == (2, 2, 1)
@@ -105,8 +105,8 @@ def test_the_constant_answer_has_a_row_where_training_traces_have_problems(
     score.main([str(file), str(folder)])
     assert "No row of a constant answer: no costly problem in 1 training" in capsys.readouterr().out
     regions = pd.read_parquet(folder / "tables" / "regions")
-    learnt = regions[regions["trace"] == "recorded/bad"].assign(trace="learnt")
-    write(folder, "regions", pd.concat([regions, learnt], ignore_index=True))
+    learned = regions[regions["trace"] == "recorded/bad"].assign(trace="learned")
+    write(folder, "regions", pd.concat([regions, learned], ignore_index=True))
     score.main([str(file), str(folder), "--json", str(out)])
     assert f"The constant answer: {GC} saves 10% of every trace" in capsys.readouterr().out
     found = figures(out, "constant answer")
@@ -118,10 +118,10 @@ def test_the_constant_answer_has_a_row_where_training_traces_have_problems(
 
 def test_a_folder_of_reports_and_lists_is_scored(folder: Path) -> None:
     reports, out = folder.parent / "reports", folder.parent / "scores.json"
-    told = Finding("", GC, "cpu", 1100, 1200, confidence=0.8, estimated_savings_us=100)
+    reported = Finding("", GC, "cpu", 1100, 1200, confidence=0.8, estimated_savings_us=100)
     bare = {k: v for k, v in GOOD.items() if k != "trace"}
     for name, text in {
-        "recorded/bad": to_json(Report(findings=(told,))),
+        "recorded/bad": to_json(Report(findings=(reported,))),
         "recorded/good": to_json(Report()),
         "injected/b/000": "[]",
         "injected/b/001": json.dumps([bare | {"occurrences": [[1100, 1150], [1170, 1200]]}]),
@@ -182,10 +182,10 @@ def test_nothing_to_score_is_an_error(folder: Path, capsys: pytest.CaptureFixtur
     empty.mkdir()
     assert f"{empty}: no predictions" in refused(capsys, empty, folder)
     assert "no such file or folder" in refused(capsys, empty / "x", folder)
-    learnt = lines(folder, {"trace": "learnt"})
-    assert "no prediction of a trace in test, natural" in refused(capsys, learnt, folder)
-    assert "no scheme 'nap'" in refused(capsys, learnt, folder, "--scheme", "nap")
-    assert "no traces in tset of split" in refused(capsys, learnt, folder, "--parts", "tset")
+    learned = lines(folder, {"trace": "learned"})
+    assert "no prediction of a trace in test, natural" in refused(capsys, learned, folder)
+    assert "no scheme 'nap'" in refused(capsys, learned, folder, "--scheme", "nap")
+    assert "no traces in tset of split" in refused(capsys, learned, folder, "--parts", "tset")
 
 
 def test_files_that_are_no_predictions_are_named(
@@ -193,12 +193,12 @@ def test_files_that_are_no_predictions_are_named(
 ) -> None:
     reports = folder.parent / "reports"
     reports.mkdir()
-    file = reports / "learnt.json"
+    file = reports / "learned.json"
     for text, said in {
         "{": "no JSON",
         '{"findings": 3}': "not a report of schema 2",
         "[3]": "[0]: no prediction, which is a JSON object",
-        json.dumps([GOOD]): "its trace is 'recorded/bad', its file says 'learnt'",
+        json.dumps([GOOD]): "its trace is 'recorded/bad', its file says 'learned'",
     }.items():
         file.write_text(text)
         assert said in refused(capsys, reports, folder)
@@ -219,9 +219,7 @@ def test_a_benchmark_without_costs_is_refused(
     file = lines(folder, GOOD)
     regions = pd.read_parquet(folder / "tables" / "regions")
     write(folder, "regions", regions.assign(cost_us=float("nan")))
-    assert f"recorded/bad: a labelled region of {GC} has no cost_us" in refused(
-        capsys, file, folder
-    )
+    assert f"recorded/bad: a labeled region of {GC} has no cost_us" in refused(capsys, file, folder)
     write(folder, "regions", regions.drop(columns="cost_us"))
     assert "its regions have no cost_us: build it anew" in refused(capsys, file, folder)
     (folder / "manifest.json").unlink()

@@ -18,7 +18,7 @@ from detector.lab.scoring import (
     finding_figures,
     predictions_of,
 )
-from detector.lab.scoring.judged import judge, judge_trace, kind_of
+from detector.lab.scoring.graded import grade, grade_trace, kind_of
 from detector.lab.scoring.table import page, plain
 from detector.report import Finding, Report
 
@@ -102,8 +102,10 @@ def test_unknown_time_is_never_cut_from_a_finding() -> None:
 
 def test_masked_figures_leave_out_what_unmasked_ones_call_wrong() -> None:
     doubt = replace(FAULTY, unknown={"cpu": ((200, 1000),)})
-    told = {"t": [finding((100, 200)), finding((300, 400), pattern=SYNC)]}
-    masked, unmasked = (finding_figures({"t": doubt}, told, m, rounds=2) for m in (True, False))
+    predicted = {"t": [finding((100, 200)), finding((300, 400), pattern=SYNC)]}
+    masked, unmasked = (
+        finding_figures({"t": doubt}, predicted, m, rounds=2) for m in (True, False)
+    )
     assert (masked.findings, masked.figures["precision"].value) == (1, 1.0)
     assert (unmasked.findings, unmasked.figures["precision"].value) == (2, 0.5)
     assert masked.kinds == unmasked.kinds == {"right": 1, "unknown": 1}
@@ -111,8 +113,8 @@ def test_masked_figures_leave_out_what_unmasked_ones_call_wrong() -> None:
 
 def test_findings_of_one_pattern_count_as_one() -> None:
     parts = [finding((100, 150), savings=60), finding((150, 200), savings=60, confidence=0.9)]
-    (judged,) = judge_trace(FAULTY, parts).findings
-    assert (judged.kind, judged.share, judged.prediction.confidence) == ("right", 0.12, 0.9)
+    (graded,) = grade_trace(FAULTY, parts).findings
+    assert (graded.kind, graded.share, graded.prediction.confidence) == ("right", 0.12, 0.9)
 
 
 @pytest.mark.parametrize(
@@ -132,16 +134,16 @@ def test_what_the_untouched_base_has_as_well_nobody_knows(
     base = replace(truth(name="b", base="x"), origin="injected")
     faulty = replace(truth(problem((100, 200)), base="x"), origin="injected")
     own = [finding((100, 200), pattern=SYNC, savings=before)] if before else []
-    told = {"b": own, "t": [finding((100, 200), pattern=SYNC, savings=savings)]}
-    _, judged = judge({"b": base, "t": faulty}, told)
-    assert [f.kind for f in judged.findings] == [kind]
+    predicted = {"b": own, "t": [finding((100, 200), pattern=SYNC, savings=savings)]}
+    _, graded = grade({"b": base, "t": faulty}, predicted)
+    assert [f.kind for f in graded.findings] == [kind]
 
 
-def test_a_trace_labelled_as_it_is_is_judged_by_its_own_label() -> None:
+def test_a_trace_labeled_as_it_is_is_graded_by_its_own_label() -> None:
     base = replace(truth(name="b", base="x"), origin="injected")
     natural = replace(truth(problem((100, 200)), base="x"), origin="natural")
-    told = {"b": [finding((100, 200), pattern=SYNC)], "t": [finding((100, 200), pattern=SYNC)]}
-    assert judge({"b": base, "t": natural}, told)[1].findings[0].kind == "wrong"
+    predicted = {"b": [finding((100, 200), pattern=SYNC)], "t": [finding((100, 200), pattern=SYNC)]}
+    assert grade({"b": base, "t": natural}, predicted)[1].findings[0].kind == "wrong"
 
 
 @pytest.mark.parametrize(
@@ -160,8 +162,8 @@ def test_of_a_fault_of_the_base_s_own_kind_the_label_knows_the_rise(
     base = replace(truth(name="b", base="x"), origin="injected")
     faulty = replace(truth(problem((100, 200)), base="x"), origin=origin)
     own = [finding((100, 200), savings=before)] if before else []
-    told = {"b": own, "t": [finding((100, 200), savings=savings)]}
-    assert judge({"b": base, "t": faulty}, told)[1].findings[0].kind == kind
+    predicted = {"b": own, "t": [finding((100, 200), savings=savings)]}
+    assert grade({"b": base, "t": faulty}, predicted)[1].findings[0].kind == kind
 
 
 def test_a_problem_is_all_regions_of_its_pattern() -> None:
@@ -184,8 +186,8 @@ def test_small_findings_and_problems_are_not_in_the_primary_figures() -> None:
 
 def test_a_problem_is_recalled_in_its_place_at_any_size_and_strictly_at_its_size() -> None:
     truths = {n: replace(FAULTY, trace=n) for n in "abc"}
-    told = {"a": [finding((100, 200))], "b": [finding((100, 200), savings=20)], "c": []}
-    found = finding_figures(truths, told, rounds=2)
+    predicted = {"a": [finding((100, 200))], "b": [finding((100, 200), savings=20)], "c": []}
+    found = finding_figures(truths, predicted, rounds=2)
     assert found.figures["recall"].value == pytest.approx(2 / 3)
     assert found.figures["strict_recall"].value == pytest.approx(1 / 3)
     assert found.figures["within_2x"].value == 0.5
@@ -194,12 +196,12 @@ def test_a_problem_is_recalled_in_its_place_at_any_size_and_strictly_at_its_size
 
 def test_wrong_findings_of_any_size_count_in_healthy_traces() -> None:
     truths = {"a": truth(name="a"), "b": truth(name="b"), "c": replace(FAULTY, trace="c")}
-    told = {
+    predicted = {
         "a": [finding((0, 90), savings=10), finding((0, 90), pattern=SYNC, savings=9.9)],
         "b": [],
         "c": [finding((0, 90), pattern=SYNC)],
     }
-    found = finding_figures(truths, told, rounds=2)
+    found = finding_figures(truths, predicted, rounds=2)
     assert found.healthy == 2
     assert found.figures["wrong_per_healthy"].value == 0.5
 
@@ -217,35 +219,35 @@ def test_traces_without_a_prediction_are_counted_and_in_no_figure() -> None:
 def test_the_bootstrap_draws_bases_and_programs() -> None:
     """Ten traces of one base are one piece of evidence, whatever they were made of."""
     ten = {str(i): replace(FAULTY, trace=str(i), base="b", program=str(i)) for i in range(10)}
-    told = {name: [finding((100, 200))] if int(name) < 5 else [] for name in ten}
-    found = finding_figures(ten, told, rounds=50)
+    predicted = {name: [finding((100, 200))] if int(name) < 5 else [] for name in ten}
+    found = finding_figures(ten, predicted, rounds=50)
     recall = found.figures["recall"]
     assert (found.clusters, recall.value, recall.low, recall.high) == (1, 0.5, 0.5, 0.5)
     apart = {name: replace(t, base="") for name, t in ten.items()}
-    recall = finding_figures(apart, told, rounds=50).figures["recall"]
+    recall = finding_figures(apart, predicted, rounds=50).figures["recall"]
     assert recall.low < 0.5 < recall.high
 
 
 def test_classes_by_hand() -> None:
-    """Two problems of GC (one right, one told as another pattern), one of copies (missed)."""
+    """Two problems of GC (one right, one named as another pattern), one of copies (missed)."""
     truths = {
         "a": replace(FAULTY, trace="a"),
         "b": replace(FAULTY, trace="b"),
         "c": truth(problem((0, 100), pattern=COPY), name="c"),
     }
-    told = {"a": [finding((100, 200))], "b": [finding((100, 200), pattern=SYNC)], "c": []}
-    found = finding_figures(truths, told, rounds=2)
+    predicted = {"a": [finding((100, 200))], "b": [finding((100, 200), pattern=SYNC)], "c": []}
+    found = finding_figures(truths, predicted, rounds=2)
     assert found.figures["class_accuracy"].value == 0.5
     assert found.figures["macro_f1"].value == pytest.approx((2 / 3 + 0) / 2)
     assert found.patterns[GC].named == found.patterns[GC].right == 1
     assert (found.patterns[SYNC].problems, found.patterns[SYNC].not_right) == (0, 1)
 
 
-def test_confidence_is_held_to_what_is_right() -> None:
+def test_confidence_is_compared_with_what_is_right() -> None:
     truths = {n: replace(FAULTY, trace=n) for n in "abcd"}
     right, missed = finding((100, 200), confidence=0.95), finding((600, 700), confidence=0.95)
-    told = {"a": [right], "b": [missed], "c": [replace(missed, confidence=0.15)], "d": []}
-    found = finding_figures(truths, told, rounds=2)
+    predicted = {"a": [right], "b": [missed], "c": [replace(missed, confidence=0.15)], "d": []}
+    found = finding_figures(truths, predicted, rounds=2)
     assert found.figures["sure_precision"].value == 0.5
     assert found.figures["ece"].value == pytest.approx((2 * 0.45 + 0.15) / 3)
     assert [(b.count, b.right) for b in found.reliability if b.count] == [(1, 0), (2, 0.5)]
@@ -271,8 +273,8 @@ def test_the_constant_answer_is_the_most_frequent_costly_pattern() -> None:
     ]
     found = constant(training)
     assert (found.pattern, found.share, found.confidence) == (GC, 0.2, 0.5)
-    (told,) = found.predict([FAULTY])["t"]
-    assert told == Prediction("t", GC, ((0, 1000),), 0.5, 200)
+    (answer,) = found.predict([FAULTY])["t"]
+    assert answer == Prediction("t", GC, ((0, 1000),), 0.5, 200)
     with pytest.raises(DetectorError, match="no costly problem in 1 training traces"):
         constant([truth()])
     with pytest.raises(DetectorError, match="t: no windows"):
@@ -281,14 +283,16 @@ def test_the_constant_answer_is_the_most_frequent_costly_pattern() -> None:
 
 def test_a_report_becomes_predictions() -> None:
     places = {"occurrences": [{"start_us": 1, "end_us": 2}, {"start_us": 5, "end_us": 6}]}
-    told = Finding("", GC, "cpu", 1, 6, confidence=0.7, estimated_savings_us=30, evidence=places)
-    report = Report(findings=(told, Finding("", "unclear", "cpu", 0, 9)))
+    reported = Finding(
+        "", GC, "cpu", 1, 6, confidence=0.7, estimated_savings_us=30, evidence=places
+    )
+    report = Report(findings=(reported, Finding("", "unclear", "cpu", 0, 9)))
     assert predictions_of(report, "t") == [Prediction("t", GC, ((1, 2), (5, 6)), 0.7, 30)]
 
 
 def test_a_label_without_a_cost_is_an_error() -> None:
-    with pytest.raises(DetectorError, match=f"{GC}: a labelled problem without its cost"):
-        judge_trace(truth(Problem(GC, "cpu", ((0, 1),), None)), [])
+    with pytest.raises(DetectorError, match=f"{GC}: a labeled problem without its cost"):
+        grade_trace(truth(Problem(GC, "cpu", ((0, 1),), None)), [])
     with pytest.raises(DetectorError, match="t: analyzed_us is 0"):
         replace(FAULTY, analyzed_us=0)
 

@@ -24,7 +24,7 @@ def faulty(number: int, name: str = "b", **costs: float) -> Truth:
     return Truth(f"injected/{name}/{number:03d}", "injected", "p", name, analyzed, False, problems)
 
 
-def told(trace: Truth, **savings: float) -> list[Prediction]:
+def predicted(trace: Truth, **savings: float) -> list[Prediction]:
     names = {"gc": GC, "sync": SYNC, "copy": COPY}
     return [Prediction(trace.trace, names[k], ((0, 1),), 0.5, s) for k, s in savings.items()]
 
@@ -32,7 +32,7 @@ def told(trace: Truth, **savings: float) -> list[Prediction]:
 def scored(trace: Truth, before: dict[str, float], after: dict[str, float]):  # type: ignore[no-untyped-def]
     whole = base()
     truths = {t.trace: t for t in (whole, trace)}
-    predictions = {whole.trace: told(whole, **before), trace.trace: told(trace, **after)}
+    predictions = {whole.trace: predicted(whole, **before), trace.trace: predicted(trace, **after)}
     return paired_figures(truths, predictions, rounds=5)
 
 
@@ -90,7 +90,7 @@ def test_of_two_faults_each_is_scored_and_neither_is_an_alarm() -> None:
 def test_without_the_scanned_base_there_is_no_pair() -> None:
     mine, whole = faulty(1, gc=100), base()
     truths = {t.trace: t for t in (mine, whole)}
-    found = paired_figures(truths, {mine.trace: told(mine, gc=100)}, rounds=2)
+    found = paired_figures(truths, {mine.trace: predicted(mine, gc=100)}, rounds=2)
     assert (found.traces, found.unpaired, found.all) == (0, 1, None)
     assert paired_figures(truths, {whole.trace: []}, rounds=2).unpaired == 0
 
@@ -98,7 +98,7 @@ def test_without_the_scanned_base_there_is_no_pair() -> None:
 def test_bases_are_drawn() -> None:
     """Of two bases one has all faults named: the shares of a resample are 0, a half or 1."""
     truths = [base("a"), base("b"), *(faulty(i, n, gc=100) for n in "ab" for i in range(1, 9))]
-    predictions = {t.trace: told(t, gc=100) if t.base == "a" else [] for t in truths}
+    predictions = {t.trace: predicted(t, gc=100) if t.base == "a" else [] for t in truths}
     predictions["injected/a/000"] = []
     found = paired_figures({t.trace: t for t in truths}, predictions, rounds=100)
     assert (found.all.named.value, found.all.named.low, found.all.named.high) == (0.5, 0, 1)

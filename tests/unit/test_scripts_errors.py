@@ -76,7 +76,7 @@ def test_an_error_is_drawn_with_ledger_places_and_a_step(tmp_path: Path) -> None
     shown = show(error(), Case("t", file), tmp_path, 1)
     picture = (tmp_path / shown.picture).read_text()
     ElementTree.fromstring(picture)  # well formed
-    for words in ("1. missed: input-dataloader-sync", "true gain 30 %", "place labelled"):
+    for words in ("1. missed: input-dataloader-sync", "true gain 30 %", "place labeled"):
         assert words in picture
     assert f"]({shown.picture})" in markdown([shown])
 

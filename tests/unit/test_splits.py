@@ -35,7 +35,7 @@ MADE_UP = st.builds(
     Member, st.just("simulated"), st.sampled_from(SIMULATED), st.sampled_from(DEVICES[3:])
 )
 MEMBERS = st.lists(REAL | MADE_UP, max_size=40)
-LEARNT, MEASURED = {"train", "validation"}, {"test", "natural"}
+LEARNED, MEASURED = {"train", "validation"}, {"test", "natural"}
 
 
 @given(MEMBERS)
@@ -45,7 +45,7 @@ def test_no_workload_crosses_a_split_of_any_scheme(members: list[Member]) -> Non
         for member, part in zip(members, parts, strict=True):
             assert part in PARTS
             if part != "excluded":
-                # what was labelled by hand is measured on, as the test part is
+                # what was labeled by hand is measured on, as the test part is
                 where[member.workload].add("test" if part == "natural" else part)
         crossing = {w: found for w, found in where.items() if len(found) > 1}
         assert not crossing, name
@@ -76,22 +76,22 @@ def test_each_scheme_measures_on_what_it_holds_out(members: list[Member]) -> Non
             assert set(parts) == {"excluded"}
         if origin == "simulated":
             assert not {"test", "validation"} & {*parts, natural}
-        if device in LEARNT:
+        if device in LEARNED:
             assert "MI" not in member.device
         if device == "test":
             assert "MI" in member.device
-        if workload in LEARNT | MEASURED:
-            told = member.workload.split("-")[0] in ("language", "lm")
-            assert told == (workload == "test")
-        assert recorded not in LEARNT or origin == "injected"
+        if workload in LEARNED | MEASURED:
+            is_test = member.workload.split("-")[0] in ("language", "lm")
+            assert is_test == (workload == "test")
+        assert recorded not in LEARNED or origin == "injected"
         assert (recorded == "test") == (origin == "recorded")
-        assert injected not in LEARNT or origin == "recorded"
+        assert injected not in LEARNED or origin == "recorded"
         assert injected != "test" or origin == "injected"
 
 
-def test_what_was_labelled_by_hand_is_measured_on_only_where_its_program_is_not_learnt() -> None:
-    learnt, held = "language-qwen-infer", "language-bert-infer"
-    members = [Member(o, w, "NVIDIA H100") for w in (learnt, held) for o in ("injected", "natural")]
+def test_what_was_labeled_by_hand_is_measured_on_only_where_its_program_is_not_learned() -> None:
+    seen, unseen = "language-qwen-infer", "language-bert-infer"
+    members = [Member(o, w, "NVIDIA H100") for w in (seen, unseen) for o in ("injected", "natural")]
     found = schemes(members)
     assert found[MAIN] == ["train", "excluded", "test", "natural"]
     assert found["unseen_natural"] == ["excluded", "test", "excluded", "test"]
@@ -117,26 +117,26 @@ def test_simulated_programs_have_names_of_their_own() -> None:
     assert not real & set(SIMULATED)
 
 
-def test_a_dozen_of_the_traces_labelled_by_hand_are_the_natural_part() -> None:
+def test_a_dozen_of_the_traces_labeled_by_hand_are_the_natural_part() -> None:
     from dataset.natural import read_all
 
     bases = known()
-    labelled = [bases[label.base].workload for label in read_all()]
-    parts = schemes(Member("natural", workload, "") for workload in labelled)[MAIN]
+    labeled = [bases[label.base].workload for label in read_all()]
+    parts = schemes(Member("natural", workload, "") for workload in labeled)[MAIN]
     assert parts.count("natural") >= 12
 
 
 def test_validation_holds_real_bases_of_both_vendors_that_faults_are_put_into() -> None:
     faults = compose("build", ["benchmark=full", "out=here"]).values["benchmark"]["injected"]
     usable = [s for s in known().values() if s.name not in faults["without"]]
-    held = [s for s in usable if drawn(s.workload) == "validation"]
-    assert len(held) >= 4
-    assert {s.device.split(":")[0] for s in held} == {"cuda", "rocm"}
+    validation = [s for s in usable if drawn(s.workload) == "validation"]
+    assert len(validation) >= 4
+    assert {s.device.split(":")[0] for s in validation} == {"cuda", "rocm"}
 
 
 def test_every_part_has_its_role() -> None:
     assert set(ROLES) == set(PARTS)
-    assert {part for part, role in ROLES.items() if role == "train"} == LEARNT
+    assert {part for part, role in ROLES.items() if role == "train"} == LEARNED
     assert ROLES["natural"] == "development"
 
 

@@ -165,7 +165,7 @@ def check(report: Report, file: bytes) -> dict[str, str]:
         json.loads(texts[name], parse_constant=refuse)
     for name in ("json", "sarif", "html", "markdown"):
         assert CONTROL.search(texts[name]) is None
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", texts["terminal"])  # its own colours
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", texts["terminal"])  # its own colors
     assert CONTROL.search(plain) is None
     target = io.BytesIO()
     overlay.annotate(report, io.BytesIO(file), target)
@@ -296,7 +296,7 @@ def test_a_third_of_a_real_traces_kernels_has_no_launch_and_counts(flagger: Ever
 # -- much ------------------------------------------------------------------------------------------
 
 
-def test_of_many_regions_the_weightiest_are_told_their_drivers(flagger: EveryWindow) -> None:
+def test_of_many_regions_the_weightiest_have_their_top_features(flagger: EveryWindow) -> None:
     flagger.asked = 0
     report = scan(file_of(steps(MOST_EXPLAINED + 50)), flagger, ReadsAll())
     assert len(report.windows) == 8 * len(report.source.steps)
@@ -318,7 +318,7 @@ def test_a_fault_of_every_one_of_ten_thousand_steps_is_one_finding() -> None:
     assert max(len(texts[name]) for name in ("terminal", "markdown", "sarif")) < 80_000
 
 
-def test_thousands_of_steps_that_all_allocate_are_judged() -> None:
+def test_thousands_of_steps_that_all_allocate_are_analyzed() -> None:
     every = [call(i * 1_000 + 600, 5, "cudaMalloc", 9**9 + i) for i in range(2_000)]
     file, flags = file_of([*steps(2_000), *every]), OneSide()
     report = scan(file, flags, NoJudge())
@@ -332,7 +332,7 @@ def test_five_thousand_streams_of_overlapping_kernels(flagger: EveryWindow) -> N
     assert report.summary.gpu_busy > 0.99
 
 
-def test_of_sixty_four_devices_the_busiest_is_judged(flagger: EveryWindow) -> None:
+def test_of_sixty_four_devices_the_busiest_is_analyzed(flagger: EveryWindow) -> None:
     rows = [r for i in range(3_200) for r in work(i * 100.0, i, device=i % 64)]
     rows += [kernel(i * 100.0 + 12, 80, "k", -1, 63, 9) for i in range(1_500)]
     report = scan(file_of(rows), flagger, NoJudge())
@@ -417,9 +417,9 @@ def test_a_hostile_name_is_shown_harmless_and_kept_as_it_is(
         report = scan(file, flagger, judge, lead=0.0)
         assert report.findings or judge is not judges[0]
         texts = check(report, file)
-        told = json.loads(texts["json"])
-        assert told["source"]["devices"] == [kept]
-        names = [step["name"] for step in told["source"]["steps"]]
+        document = json.loads(texts["json"])
+        assert document["source"]["devices"] == [kept]
+        names = [step["name"] for step in document["source"]["steps"]]
         assert names == [f"step[{line} {i}" for i in range(4)]
         assert "\x1b]8" not in texts["terminal"]
         outside = re.sub(r"(?<!\\)`[^`\n]*`", "", texts["markdown"])  # spans of code

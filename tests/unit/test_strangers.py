@@ -63,7 +63,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def candidate_rows(frame: pd.DataFrame) -> pd.DataFrame:
-    """Of each trace one with the fault's place and size, told by its share, and a smaller one."""
+    """Of each trace one with the fault's place and size, known by its share, and a smaller one."""
     rows = []
     for trace, mine in frame.groupby("trace", sort=False):
         about = {"trace": trace, "origin": mine["origin"].iloc[0]}
@@ -162,8 +162,8 @@ def test_a_candidate_is_kept_where_a_window_of_its_side_is_flagged_in_its_places
     frame = table(2)  # windows of 10 us; t1 is faulty on the cpu side
     score = np.zeros(len(frame), np.float32)
     score[[WINDOWS + 4, WINDOWS + 5, 2]] = 0.6, 0.7, 0.9
-    hot = score > 0
-    scored = Scored(frame, Scores(score, score), {"cpu": hot, "gpu": np.zeros_like(hot)})
+    is_high = score > 0
+    scored = Scored(frame, Scores(score, score), {"cpu": is_high, "gpu": np.zeros_like(is_high)})
     found = findings.flagged(
         candidates_of(
             candidate(49, 120),

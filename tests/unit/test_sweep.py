@@ -34,8 +34,8 @@ def windows(workloads: str, seed: int = 0, rows: int = 24) -> pd.DataFrame:
             about |= {"quality": "bad" if k % 2 else "good", "pattern": "none"}
             about |= {"unknown_cpu": 0.0, "unknown_gpu": 0.0}
             sides = {"cpu": features[:, 0].astype(float), "gpu": features[:, 1].astype(float)}
-            told = pd.DataFrame({**about, **sides}, index=range(rows))
-            parts.append(pd.concat([told, pd.DataFrame(features, columns=list(COLUMNS))], axis=1))
+            frame = pd.DataFrame({**about, **sides}, index=range(rows))
+            parts.append(pd.concat([frame, pd.DataFrame(features, columns=list(COLUMNS))], axis=1))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -101,7 +101,7 @@ def test_groups_of_features_leave_out_what_they_say() -> None:
 
 
 @pytest.mark.parametrize(("key", "value"), [("features", "nose"), ("scale", "coarse")])
-def test_an_unknown_group_or_scale_is_told_before_any_training(
+def test_an_unknown_group_or_scale_is_reported_before_any_training(
     key: str, value: str, data: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=f"space.{key}: no '{value}'"):

@@ -1,4 +1,4 @@
-"""A labelled trace as rows: labels by a slow definition, and nothing that gives the answer away."""
+"""A labeled trace as rows: labels by a slow definition, and nothing that gives the answer away."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dataset import tables as module
 from dataset.faults import FAULTS as RECORDED
-from dataset.labels import UNKNOWN, Label, LabelError, LabelRegion, Origin, labelled
+from dataset.labels import UNKNOWN, Label, LabelError, LabelRegion, Origin, labeled
 from dataset.simulate import TooFaint, simulate, workloads_for
 from dataset.tables import PER_PATTERN, UNSUSPICIOUS, Tables, tables
 from detector.features import COLUMNS, candidate
@@ -132,7 +132,7 @@ def test_labels_of_windows_are_the_slow_definition(one_trace: Path, spans: list[
 
 
 def test_a_fault_that_the_trace_cannot_show_is_a_fault_all_the_same(tmp_path: Path) -> None:
-    """Nobody sees a device synchronise in a CPU run, but no judge learns from it either."""
+    """Nobody sees a device synchronize in a CPU run, but no judge learns from it either."""
     label = bad((1_000, 1_250, "sync-explicit", "cpu"), (2_000, 2_125, "host-gc-pause", "cpu"))
     found = tables(hand_trace(tmp_path), label, "a")
     assert not any(column(found, "unknown_cpu"))
@@ -155,7 +155,7 @@ def test_where_nobody_knows_is_neither_healthy_nor_faulty(
     assert all(r.start >= 3_000_000 for r in healthy)
 
 
-def test_a_label_of_another_taxonomy_is_told(tmp_path: Path) -> None:
+def test_a_label_of_another_taxonomy_is_reported(tmp_path: Path) -> None:
     with pytest.raises(LabelError, match="'host-moon-phase'"):
         tables(hand_trace(tmp_path), bad((0, 10, "host-moon-phase", "cpu")), "a")
 
@@ -185,7 +185,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Region]:
     return found
 
 
-def test_evidence_rows_are_the_labelled_places_and_healthy_ones(
+def test_evidence_rows_are_the_labeled_places_and_healthy_ones(
     tmp_path: Path, seen: list[Region]
 ) -> None:
     label = bad(
@@ -250,8 +250,8 @@ def test_the_label_changes_no_candidate(tmp_path: Path) -> None:
     label = replace(bad((2_000, 2_500, "input-dataloader-sync", "cpu")), workload="quagga")
     one = tables(waiting_trace(tmp_path), HEALTHY, "a").candidates
     two = tables(waiting_trace(tmp_path, "quagga"), label, "a").candidates
-    learnt = ("pattern", "savings_us", "starts_us", "ends_us")
-    assert [[r[k] for k in learnt] for r in one] == [[r[k] for k in learnt] for r in two]
+    learned = ("pattern", "savings_us", "starts_us", "ends_us")
+    assert [[r[k] for k in learned] for r in one] == [[r[k] for k in learned] for r in two]
     np.testing.assert_array_equal([r["numbers"] for r in one], [r["numbers"] for r in two])
 
 
@@ -280,9 +280,9 @@ def test_only_the_trace_decides_what_a_model_learns_from(tmp_path: Path) -> None
     assert np.array_equal(one.matrix, two.matrix, equal_nan=True)
     assert np.array_equal(one.matrix, clean.matrix, equal_nan=True)
     assert one.matrix.shape[1] == len(COLUMNS)
-    learnt = ("text", "visible", "side")
-    assert [[r[k] for k in learnt] for r in one.evidence] == [
-        [r[k] for k in learnt] for r in two.evidence
+    learned = ("text", "visible", "side")
+    assert [[r[k] for k in learned] for r in one.evidence] == [
+        [r[k] for k in learned] for r in two.evidence
     ]
     assert {r["pattern"] for r in one.evidence} != {r["pattern"] for r in two.evidence}
 
@@ -299,10 +299,10 @@ def _simulated(folder: Path, pattern: str | None, seed: int = 4) -> tuple[Path, 
 
 
 def forbidden() -> list[str]:
-    """Pattern ids however they are spelt, marks, and words of those who put faults in."""
+    """Pattern ids however they are spelled, marks, and words of those who put faults in."""
     ids = [p.id for p in PATTERNS]
-    spelt = [i.replace("-", c) for i in ids for c in "-_ "]
-    return [*spelt, "@@", "inject", "fault", "simulat", "label", "quagga", "switch.py", "dataset/"]
+    named = [i.replace("-", c) for i in ids for c in "-_ "]
+    return [*named, "@@", "inject", "fault", "simulat", "label", "quagga", "switch.py", "dataset/"]
 
 
 SOME = (
@@ -324,7 +324,7 @@ def test_evidence_of_simulated_traces_never_names_the_answer(
 @pytest.mark.parametrize("pattern", ["host-gc-pause", "input-dataloader-sync", "infer-autograd"])
 def test_evidence_of_recorded_traces_never_names_the_answer(pattern: str) -> None:
     assert pattern in {fault.pattern for fault in RECORDED}
-    found = labelled(ROOT / "dataset" / "recorded")
+    found = labeled(ROOT / "dataset" / "recorded")
     trace, label = next((t, one) for t, one in found if one.patterns == (pattern,))
     made = tables(trace, label, "set/quagga")
     _nothing_is_named(made)

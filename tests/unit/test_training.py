@@ -88,7 +88,7 @@ def frame() -> pd.DataFrame:
     return windows(THREE)
 
 
-# -- what is learnt --------------------------------------------------------------------------------
+# -- what is learned -------------------------------------------------------------------------------
 
 
 def test_targets_are_the_covered_share_by_side() -> None:
@@ -305,17 +305,17 @@ def test_a_curve_keeps_the_order_of_windows() -> None:
     score = np.unique(random.random(500))
     truth = random.random(len(score)) < 0.3  # nothing to learn: one pool
     for labels in (truth, score > 0.5):
-        told = apply(calibration.fit(score, labels, np.ones(len(score))), score)
-        assert (np.diff(told) > 0).all()
-        assert (np.diff(told.astype(np.float32)) >= 0).all()
-        assert 0 <= told.min() < told.max() <= 1
+        calibrated = apply(calibration.fit(score, labels, np.ones(len(score))), score)
+        assert (np.diff(calibrated) > 0).all()
+        assert (np.diff(calibrated.astype(np.float32)) >= 0).all()
+        assert 0 <= calibrated.min() < calibrated.max() <= 1
 
 
-def test_neighbours_that_fall_are_pooled_by_weight() -> None:
+def test_neighbors_that_fall_are_pooled_by_weight() -> None:
     score = np.array([0.2, 0.4, 0.6, 0.8])
     truth = np.array([True, False, False, True])
     curve = calibration.fit(score, truth, np.array([1.0, 1.0, 2.0, 4.0]))
-    # 0.2 (1 of 1), 0.4 and 0.6 (0 of 3) are one pool: 1 of 4, its centre at 0.45
+    # 0.2 (1 of 1), 0.4 and 0.6 (0 of 3) are one pool: 1 of 4, its center at 0.45
     assert apply(curve, 0.45) == pytest.approx(0.99 * 0.25 + 0.01 * 0.45)
     assert apply(curve, 0.8) == pytest.approx(0.99 + 0.01 * 0.8)
     assert apply(curve, 0.0) == pytest.approx(0.99 * 0.25)
@@ -333,9 +333,9 @@ def test_without_both_kinds_a_score_stays_what_it_is(truth: bool) -> None:
 def test_few_and_equal_scores_make_a_curve_too(score: list[float]) -> None:
     curve = calibration.fit(score, np.array([False, False, True, True]), np.ones(4))
     assert checked(curve) == curve
-    told = apply(curve, score)
-    assert told[-1] >= 0.5
-    assert told[0] <= 0.5 + calibration.MIX
+    calibrated = apply(curve, score)
+    assert calibrated[-1] >= 0.5
+    assert calibrated[0] <= 0.5 + calibration.MIX
 
 
 def test_each_trace_counts_the_same_in_a_curve(frame: pd.DataFrame) -> None:
@@ -354,8 +354,8 @@ def test_each_trace_counts_the_same_in_a_curve(frame: pd.DataFrame) -> None:
     curves = training.curves(rows, Training())
     assert apply(curves["cpu"], 0.4) == pytest.approx(0.5, abs=0.01)
     assert curves["gpu"] == IDENTITY
-    told = training.calibrated(rows, curves)
-    assert told["cpu_score"].to_numpy() == pytest.approx(0.5, abs=0.01)
+    calibrated = training.calibrated(rows, curves)
+    assert calibrated["cpu_score"].to_numpy() == pytest.approx(0.5, abs=0.01)
     assert rows["cpu_score"].eq(0.4).all()
 
 
@@ -438,15 +438,15 @@ def test_a_trained_flagger_loads_and_scores_as_it_was_fitted(
     assert set(SAVED) <= set(heads.columns)
     assert TINY.columns <= len(heads.columns) <= TINY.columns + len(SAVED)
     curve = checked(flagger.card["calibration"]["cpu"])
-    told = apply(curve, heads.raw("cpu", seen))
-    assert scores.cpu == pytest.approx(told, rel=1e-6)
+    calibrated = apply(curve, heads.raw("cpu", seen))
+    assert scores.cpu == pytest.approx(calibrated, rel=1e-6)
     assert flagger.card["traces_by_origin"] == {"recorded": 8, "simulated": 4}
     assert set(flagger.threshold) == {"cpu", "gpu"}
     for side in ("cpu", "gpu"):
         assert len(flagger.card["calibration"][side]) <= 40
-        told = flagger.card["at_threshold"][side]
-        assert told["false_alarm_regions_per_healthy_trace"] >= 0
-        assert 0 <= told["window_recall"] <= 1
+        rates = flagger.card["at_threshold"][side]
+        assert rates["false_alarm_regions_per_healthy_trace"] >= 0
+        assert 0 <= rates["window_recall"] <= 1
 
 
 def test_training_twice_writes_the_same_files(data: Path, tmp_path: Path) -> None:
@@ -473,8 +473,8 @@ def test_evaluating_gives_figures_with_intervals_beside_the_rules(
     for side in ("cpu", "gpu"):
         alone = found[f"window AUC-ROC within a trace, {side} side, trace medians alone"]
         assert alone == dict.fromkeys(("value", "low", "high"), 0.5)
-    told = json.loads((tmp_path / "deep" / "flagger_importance.json").read_text())
-    assert {side: len(rows) for side, rows in told.items()} == dict.fromkeys(
+    importance = json.loads((tmp_path / "deep" / "flagger_importance.json").read_text())
+    assert {side: len(rows) for side, rows in importance.items()} == dict.fromkeys(
         ("cpu", "gpu"), len(FEATURES)
     )
 
@@ -491,8 +491,10 @@ def test_a_figure_that_is_not_defined_is_null_in_the_file(tmp_path: Path) -> Non
 
     found = json.loads((tmp_path / "flagger.json").read_text(), parse_constant=refuse)
     assert found["window AUC-ROC, gpu side, LightGBM"] == dict.fromkeys(("value", "low", "high"))
-    told = json.loads((tmp_path / "flagger_importance.json").read_text(), parse_constant=refuse)
-    assert {row["auc_lost"] for row in told["gpu"]} == {None}
+    importance = json.loads(
+        (tmp_path / "flagger_importance.json").read_text(), parse_constant=refuse
+    )
+    assert {row["auc_lost"] for row in importance["gpu"]} == {None}
 
 
 def test_an_unfinished_build_is_refused_in_one_line(data: Path, tmp_path: Path) -> None:
@@ -502,7 +504,7 @@ def test_an_unfinished_build_is_refused_in_one_line(data: Path, tmp_path: Path) 
     assert "\n" not in str(caught.value)
 
 
-def test_what_was_labelled_by_hand_is_in_no_table_to_train_on(
+def test_what_was_labeled_by_hand_is_in_no_table_to_train_on(
     data: Path, frame: pd.DataFrame, tmp_path: Path
 ) -> None:
     shutil.copytree(data, tmp_path / "data")

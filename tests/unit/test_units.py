@@ -147,7 +147,7 @@ def test_a_simulated_fault_that_costs_nothing_is_tried_with_other_seeds(
 
 @pytest.fixture
 def hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Found:
-    """A base whose trace is the only one that was labelled by hand."""
+    """A base whose trace is the only one that was labeled by hand."""
     label = replace(read_all()[0], sha256=sha256(b"{}").hexdigest())
     monkeypatch.setattr(by_hand, "read_all", lambda: (label,))
     file = tmp_path / f"{label.base}.json.gz"
@@ -169,7 +169,7 @@ def test_a_label_by_hand_that_finds_no_trace_is_an_error(hand: Found) -> None:
         list(units.natural([base("other")]))
     with pytest.raises(LabelError, match=rf"not the trace that .*{hand.name}\.json labels"):
         list(units.natural([replace(hand, sha256="0")]))
-    with pytest.raises(LabelError, match=f"the trace that is labelled as {hand.name}"):
+    with pytest.raises(LabelError, match=f"the trace that is labeled as {hand.name}"):
         list(injected(PLAN, [replace(hand, name="renamed")]))
 
 
@@ -221,9 +221,9 @@ def test_a_recorded_fault_costs_what_its_twin_does_without(tmp_path: Path) -> No
 
 
 def test_own_traces_are_bases_where_they_are_healthy() -> None:
-    recorded = list(labels.labelled(ROOT / "dataset" / "recorded"))
-    good = next(trace for trace, told in recorded if told.quality == "good")
-    bad = next(trace for trace, told in recorded if told.quality == "bad")
+    recorded = list(labels.labeled(ROOT / "dataset" / "recorded"))
+    good = next(trace for trace, about in recorded if about.quality == "good")
+    bad = next(trace for trace, about in recorded if about.quality == "bad")
     (found,) = units.own_bases([str(good.relative_to(ROOT))])
     assert found.workload == labels.read(labels.label_path(good)).workload
     assert found.licence == "Apache-2.0"

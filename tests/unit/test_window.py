@@ -28,7 +28,7 @@ def steps_of(*lengths: float) -> list[tuple[float, float]]:
     return list(zip(edges, edges[1:], strict=False))
 
 
-def test_marked_steps_are_judged() -> None:
+def test_marked_steps_are_analyzed() -> None:
     trace = trace_of(*repeat(STEP, 4, 100), steps=steps_of(100, 100, 100, 100))
     analyzed = analyzed_time(trace)
     assert (analyzed.how, len(analyzed.steps), analyzed.warnings) == ("markers", 4, ())
@@ -55,7 +55,7 @@ def test_steps_that_all_allocate_are_no_warm_up() -> None:
     assert analyzed.warmup == ()
 
 
-def test_a_long_step_in_the_middle_is_judged() -> None:
+def test_a_long_step_in_the_middle_is_analyzed() -> None:
     trace = trace_of(*repeat(STEP, 9, 100), steps=steps_of(100, 100, 500, 100, 100))
     assert len(analyzed_time(trace).steps) == 5
 
@@ -73,7 +73,7 @@ def test_steps_inside_a_step_do_not_count() -> None:
     assert [step.start for step in analyzed.steps] == [0, 100_000]
 
 
-def test_a_device_that_lags_is_judged_to_the_end_of_the_steps_work() -> None:
+def test_a_device_that_lags_is_analyzed_to_the_end_of_the_steps_work() -> None:
     """Two steps of 100 us, whose kernels run until 672; a kernel of later code is not analyzed."""
     events = [
         (op("aten::mm", at, 9), launch(at + 1, 2, corr), kernel("sgemm", start, 100, corr))
@@ -87,7 +87,7 @@ def test_a_device_that_lags_is_judged_to_the_end_of_the_steps_work() -> None:
     assert (analyzed.start, analyzed.end, len(analyzed.steps)) == (0, 672_000, 2)
 
 
-def test_time_before_the_device_could_work_is_not_judged() -> None:
+def test_time_before_the_device_could_work_is_not_analyzed() -> None:
     """The first kernel was queued at 12 and runs at 5,000: others ran there, which nobody saw."""
     step = (op("aten::mm", 0, 40), launch(10, 5, corr=1), kernel("sgemm", 5_000, 600, corr=1))
     for steps in ([(0, 100)], [(-200, -100), (-100, 0), (0, 100)]):
@@ -146,14 +146,14 @@ def test_bursts_stand_in_for_markers() -> None:
     assert analyzed.warnings == ("no step markers: bursts of activity are taken for steps",)
 
 
-def test_a_run_on_the_cpu_is_judged_by_bursts_of_ops() -> None:
+def test_a_run_on_the_cpu_is_analyzed_by_bursts_of_ops() -> None:
     body = (op("aten::mm", 0, 40), op("aten::add", 42, 8))
     analyzed = analyzed_time(trace_of(*repeat(body, 4, 1_000)))
     assert (analyzed.how, len(analyzed.steps)) == ("bursts", 4)
     assert "device activity unavailable" in analyzed.warnings
 
 
-def test_irregular_work_is_judged_as_a_whole() -> None:
+def test_irregular_work_is_analyzed_as_a_whole() -> None:
     trace = trace_of(*STEP, kernel("sgemm", 5_000, 10), kernel("sgemm", 5_015, 1_000))
     analyzed = analyzed_time(trace)
     assert (analyzed.how, analyzed.steps) == ("whole", ())
@@ -161,7 +161,7 @@ def test_irregular_work_is_judged_as_a_whole() -> None:
     assert "warm-up could not be separated" in analyzed.warnings[-1]
 
 
-def test_the_final_synchronize_and_the_frames_around_everything_are_not_judged() -> None:
+def test_the_final_synchronize_and_the_frames_around_everything_are_not_analyzed() -> None:
     trace = trace_of(
         python("main.py(1): <module>", 0, 9_000),
         annotation("note", 0, 9_000),
@@ -174,7 +174,7 @@ def test_the_final_synchronize_and_the_frames_around_everything_are_not_judged()
     assert (analyzed.start, analyzed.end) == (100_000, 172_000)
 
 
-def test_set_up_before_the_first_launch_is_not_judged() -> None:
+def test_set_up_before_the_first_launch_is_not_analyzed() -> None:
     trace = trace_of(
         op("aten::empty", 0, 900),
         call("cudaMalloc", 10, 800),
@@ -195,13 +195,13 @@ def test_a_trace_of_frames_alone_has_a_span() -> None:
 # -- windows -------------------------------------------------------------------------------------
 
 
-def judged_steps() -> AnalyzedTime:
+def analyzed_steps() -> AnalyzedTime:
     trace: Trace = trace_of(*repeat(STEP, 2, 100), steps=[(0, 80), (100, 172)])
     return analyzed_time(trace)
 
 
 def test_by_step_gives_the_time_between_steps_to_the_step_before() -> None:
-    assert by_step(judged_steps(), 2) == (
+    assert by_step(analyzed_steps(), 2) == (
         Window(0, 50_000, 0, 0, 100_000),
         Window(50_000, 100_000, 0, 0, 100_000),
         Window(100_000, 136_000, 1, 100_000, 172_000),
@@ -223,7 +223,7 @@ def test_by_step_cuts_the_time_in_which_the_device_lags_like_steps() -> None:
     )
 
 
-def test_by_time_has_its_neighbours_as_context() -> None:
+def test_by_time_has_its_neighbors_as_context() -> None:
     windows = by_time(AnalyzedTime(0, 1_000, (), "whole"), 10)
     assert windows[0] == Window(0, 100, None, 0, 500)
     assert windows[5] == Window(500, 600, None, 100, 1_000)

@@ -2,7 +2,7 @@
 
 Each is ``fit(frame, seed, **settings) -> Flagger`` over a table of windows. They are trained and
 measured in ``detector.evaluate`` alone and do not ship. A flagger gets all windows of one trace at
-a time, in order, which those that look at neighbours rely on.
+a time, in order, which those that look at neighbors rely on.
 """
 
 from __future__ import annotations
@@ -82,5 +82,5 @@ def baseline(name: str) -> Fit:
 
 
 def space(name: str) -> Space:
-    """What may be tuned of a baseline; nothing where nothing is learnt. Raises KeyError."""
+    """What may be tuned of a baseline; nothing where nothing is learned. Raises KeyError."""
     return _WHERE[name][2]

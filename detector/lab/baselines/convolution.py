@@ -1,4 +1,4 @@
-"""A convolution over the sequence of windows: the heavier baseline, which sees the neighbours."""
+"""A convolution over the sequence of windows: the heavier baseline, which sees the neighbors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TRACES = 8
-MOST = 512  # neighbouring windows of a trace to look at in one step
+MOST = 512  # neighboring windows of a trace to look at in one step
 
 
 class Net(nn.Module):

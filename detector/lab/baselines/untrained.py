@@ -1,4 +1,4 @@
-"""Without training: what a flagger that has learnt nothing reaches."""
+"""Without training: what a flagger that has learned nothing reaches."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ class LargestSaving:
 
 
 def fit_constant(frame: pd.DataFrame, seed: int, **settings: Any) -> Flagger:
-    """Nothing is learnt."""
+    """Nothing is learned."""
     return Constant()
 
 
 def fit_largest_saving(frame: pd.DataFrame, seed: int, **settings: Any) -> Flagger:
-    """Nothing is learnt."""
+    """Nothing is learned."""
     return LargestSaving()
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Bools = npt.NDArray[np.bool_]
 
 REAL: Final = ("recorded", "injected", "natural")  # measured on, by origin; simulated ones teach
-HAND: Final = "natural"  # labelled by hand: development, never learnt from
+HAND: Final = "natural"  # labeled by hand: development, never learned from
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Group:
 
 DEVICE: Final = "injected into real device traces"
 CPU: Final = "recorded CPU workloads"
-BY_HAND: Final = "labelled by hand (development)"
+BY_HAND: Final = "labeled by hand (development)"
 GROUPS: Final = {
     DEVICE: Group("injected"),
     CPU: Group("recorded"),

@@ -104,7 +104,7 @@ class Contenders:
 
 
 def space_of(name: str) -> Space:
-    """What may be tuned; nothing where nothing is learnt."""
+    """What may be tuned; nothing where nothing is learned."""
     return SPACE if name == OURS else space(name)
 
 

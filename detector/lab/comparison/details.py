@@ -147,9 +147,9 @@ def _ablations(found: Found) -> Iterator[str]:
         return
     yield (
         "Window AUC-ROC, unmasked, mean of both sides, of LightGBM as it ships. Known "
-        "programs: other traces of the same programs and bases were learnt from (in distribution). "
-        "Unseen: none of the program. The row without injected traces says what these do for real "
-        "faults, those labelled by hand and recorded ones."
+        "programs: other traces of the same programs and bases were learned from (in "
+        "distribution). Unseen: none of the program. The row without injected traces says what "
+        "these do for real faults, those labeled by hand and recorded ones."
     )
     first = next(iter(found.values()))
     heads = [(where, group) for where, groups in first.items() for group in groups]

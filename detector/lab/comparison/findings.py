@@ -79,10 +79,10 @@ def constant_answers(
     found: dict[str, list[Prediction]] = {}
     for fold in cut:
         names = data.windows["trace"]
-        learnt = [truths[str(name)] for name in names[fold.train].unique()]
+        learned = [truths[str(name)] for name in names[fold.train].unique()]
         test = [truths[str(name)] for name in names[fold.test].unique()]
         try:
-            found |= constant(learnt).predict(test)
+            found |= constant(learned).predict(test)
         except DetectorError:
             found |= {truth.trace: [] for truth in test}
     return found

@@ -80,7 +80,7 @@ def _head(results: Found) -> Iterator[str]:
         f"Every real trace is scored once, by models that never saw its program ({programs} "
         f"programs, left out in {len(results['folds'])} groups by the flaggers, in "
         f"{results['settings']['confidence_folds']} by the confidence, with everything made from "
-        "them). 95 % intervals by bootstrap over bases and workloads. Faults are labelled with "
+        "them). 95 % intervals by bootstrap over bases and workloads. Faults are labeled with "
         "what they cost; of a real base nobody knows what else is wrong."
     )
 
@@ -190,7 +190,7 @@ def _windows(rows: Found) -> Iterator[str]:
 
 
 def _flagger(groups: Found) -> Iterator[str]:
-    """Whether what is learnt of windows beats the core's own savings there."""
+    """Whether what is learned of windows beats the core's own savings there."""
     keys = [f"{side} {name}" for side in ("cpu", "gpu") for name in ("AUC", "AP", "within")]
     lines, margins = [], []
     for group in SHOWN:
@@ -204,7 +204,7 @@ def _flagger(groups: Found) -> Iterator[str]:
     ahead, behind = sum(m["low"] > 0 for m in margins), sum(m["high"] < 0 for m in margins)
     yield "## Does the flagger beat the largest saving of a window?"
     yield (
-        f"*{SHIPS}* minus *{SAVING}* (nothing learnt: what repairing the largest candidate of the "
+        f"*{SHIPS}* minus *{SAVING}* (nothing learned: what repairing the largest candidate of the "
         "side saves of the window), on the same resamples: AUC-ROC over all windows, average "
         f"precision, AUC-ROC within traces. Of {len(margins)} differences {ahead} lie above 0 with "
         f"their interval, {behind} below."

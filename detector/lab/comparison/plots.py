@@ -1,4 +1,4 @@
-"""The page's plots: small PNGs of few colours, with figures alone in them."""
+"""The page's plots: small PNGs of few colors, with figures alone in them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from detector.lab.comparison.benchmark import CPU, DEVICE
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLOURS: Final = (
+COLORS: Final = (
     *("#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#17becf", "#7f7f7f"),
 )
-DPI, SHADES = 80, 48  # of a picture; colours of its file
+DPI, SHADES = 80, 48  # of a picture; colors of its file
 
 
 def findings(groups: Mapping[str, Any], path: Path) -> None:
@@ -45,8 +45,8 @@ def _points(axes: Any, rows: Mapping[str, Any], key: str, j: int) -> None:
             continue
         at = y + 0.3 * j - 0.15
         label, named = (None if named else f"{key}, 5 % and more"), True
-        axes.plot([value["low"], value["high"]], [at, at], color=COLOURS[j], lw=1.5)
-        axes.plot([value["value"]], [at], "o", color=COLOURS[j], ms=4, label=label)
+        axes.plot([value["low"], value["high"]], [at, at], color=COLORS[j], lw=1.5)
+        axes.plot([value["value"]], [at], "o", color=COLORS[j], ms=4, label=label)
 
 
 def reliability(groups: Mapping[str, Any], row: str, path: Path) -> None:
@@ -54,11 +54,11 @@ def reliability(groups: Mapping[str, Any], row: str, path: Path) -> None:
     of a point is how many there are."""
     figure = _figure(5, 4)
     axes = figure.add_subplot()
-    for colour, (name, rows) in zip(COLOURS, groups.items(), strict=False):
+    for color, (name, rows) in zip(COLORS, groups.items(), strict=False):
         bins = [b for b in rows[row]["masked"]["reliability"] if b["count"]]
         stated, right = ([b[key] for b in bins] for key in ("stated", "right"))
-        axes.plot(stated, right, "-", lw=1, color=colour, label=name)
-        axes.scatter(stated, right, s=[4 + b["count"] for b in bins], color=colour)
+        axes.plot(stated, right, "-", lw=1, color=color, label=name)
+        axes.scatter(stated, right, s=[4 + b["count"] for b in bins], color=color)
     axes.plot([0, 1], [0, 1], color="#bbbbbb", lw=0.7, ls="--")
     _axes(axes, f"{row}, masked", "stated confidence", "right")
     if axes.get_legend_handles_labels()[0]:
@@ -89,7 +89,7 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """As a PNG of few colours: a fifth of the size, and the same to the eye."""
+    """As a PNG of few colors: a fifth of the size, and the same to the eye."""
     from PIL import Image
 
     path.parent.mkdir(parents=True, exist_ok=True)

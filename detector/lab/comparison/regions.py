@@ -1,9 +1,9 @@
 """What is measured of the regions that a flagger predicts: right or not.
 
-Predicted regions are runs of neighbouring flagged windows, labelled ones runs of neighbouring
-labelled windows; neither is cut where nobody knows what is wrong. A predicted region that matches
+Predicted regions are runs of neighboring flagged windows, labeled ones runs of neighboring
+labeled windows; neither is cut where nobody knows what is wrong. A predicted region that matches
 nothing is wrong. Masked figures ignore it where more than half of its time is unknown and it
-overlaps no labelled region of its trace, of either side: what overlaps a label is not unknown.
+overlaps no labeled region of its trace, of either side: what overlaps a label is not unknown.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ def region_figures(
     counted = [fit for fit in found if not (masked and fit.unknown)]
     figures = _shares("recall", recalled, resamples) | _shares("precision", counted, resamples)
     alarms, healthy = _alarms(scored, resamples)
-    counts = {"labelled": len(recalled), "predicted": len(counted)}
+    counts = {"labeled": len(recalled), "predicted": len(counted)}
     figures |= {"alarms per healthy trace": alarms}
     return figures, {**counts, "healthy traces": healthy}
 
 
 def _both_sides(scored: Scored) -> tuple[list[Fit], list[Fit]]:
-    """Labelled regions and predicted ones, each with its best match of the same side."""
+    """Labeled regions and predicted ones, each with its best match of the same side."""
     trace, cluster = (scored.frame[key].to_numpy() for key in ("trace", "cluster"))
     actual = {side: scored.actual(side) for side in SIDES}
-    labelled = [run for runs in actual.values() for run in runs]
+    labeled = [run for runs in actual.values() for run in runs]
     recalled: list[Fit] = []
     found: list[Fit] = []
     for side in SIDES:
         predicted = scored.predicted(side)
         for run, _, iou in matches(actual[side], predicted, trace):
             recalled.append(Fit(str(cluster[run.first]), iou))
-        overlapping = _overlapping(predicted, labelled, trace)
+        overlapping = _overlapping(predicted, labeled, trace)
         for (run, _, iou), overlaps in zip(
             matches(predicted, actual[side], trace), overlapping, strict=True
         ):

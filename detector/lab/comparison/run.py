@@ -126,8 +126,8 @@ class StrangersExperiment:
         """Of all rows, on the traces of all folds."""
         data, truths = work.read(plan), read_truths(plan.data)
         candidates = confidence.read(plan.data, self.same)
-        learnt = confidence.strangers(candidates, self.confidence)
-        rows = findings.rows_of(truths, data, work.cut(plan), candidates, learnt, scored)
+        learned = confidence.strangers(candidates, self.confidence)
+        rows = findings.rows_of(truths, data, work.cut(plan), candidates, learned, scored)
         members = {name: data.members(group) for name, group in GROUPS.items()}
         groups = findings.groups_of(truths, rows, members)
         measured = each(findings.measure, list(groups.values()), self.workers)

@@ -22,7 +22,7 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Run:
-    """Neighbouring windows of one trace and side, as rows of the table; times in µs."""
+    """Neighboring windows of one trace and side, as rows of the table; times in µs."""
 
     first: int
     last: int
@@ -57,14 +57,14 @@ class Scored:
         return self.scores.cpu if side == "cpu" else self.scores.gpu
 
     def clear(self, side: str, masked: bool) -> Rows:
-        """Windows clearly inside or outside a labelled region of that side; ``masked``: without
+        """Windows clearly inside or outside a labeled region of that side; ``masked``: without
         those of which nobody knows whether they are healthy, which else count as healthy."""
         covered = self.frame[side].to_numpy()
         whole = (covered == 0) | (covered >= INSIDE)
         return np.flatnonzero(whole & is_known(self.frame, side) if masked else whole)
 
     def truth(self, side: str) -> Bools:
-        """Which windows lie in a labelled region of that side."""
+        """Which windows lie in a labeled region of that side."""
         return np.asarray(self.frame[side] >= INSIDE)
 
     @cached_property
@@ -73,7 +73,7 @@ class Scored:
         return np.flatnonzero(numbers[1:]) + 1
 
     def runs(self, marked: Bools) -> list[Run]:
-        """Runs of marked neighbours: of all windows, known or not."""
+        """Runs of marked neighbors: of all windows, known or not."""
         rows = np.flatnonzero(marked)
         if not len(rows):
             return []
@@ -83,7 +83,7 @@ class Scored:
         return [Run(int(g[0]), int(g[-1]), start[g[0]], end[g[-1]]) for g in groups]
 
     def actual(self, side: str) -> list[Run]:
-        """The labelled regions of a side, as windows show them."""
+        """The labeled regions of a side, as windows show them."""
         return self.runs(self.truth(side))
 
     def predicted(self, side: str) -> list[Run]:

@@ -33,7 +33,7 @@ class Part:
 
 def fold_of(name: str, contenders: Contenders, benchmark: Benchmark, fold: Fold) -> Part:
     """Thresholds by a model that saw neither the fold's programs nor those of its validation,
-    scores by one that learnt from both. What ships brings thresholds of its own."""
+    scores by one that learned from both. What ships brings thresholds of its own."""
     windows = benchmark.windows
     valid, test = windows[fold.valid], windows[fold.test]
     if name == SHIPS:

@@ -2,7 +2,7 @@
 
 It starts from random weights and a tokenizer of the training texts; nothing is downloaded. What it
 learns is the id that follows a text. It sees no program of the part ``test``, no device that
-``unseen_device`` measures on, and nothing that was labelled by hand. ``OUT/causal`` is a model for
+``unseen_device`` measures on, and nothing that was labeled by hand. ``OUT/causal`` is a model for
 ``judge=transformers judge.rules=false judge.calibrate=false``.
 """
 
@@ -33,7 +33,7 @@ _SPECIAL: Final = ["<pad>", "<s>"]
 
 @dataclass(frozen=True)
 class CausalExperiment:
-    """``positions``: tokens that it reads; ``texts``: so many at most are learnt from, real ones
+    """``positions``: tokens that it reads; ``texts``: so many at most are learned from, real ones
     first; ``none``: at most this share of them is of healthy places."""
 
     seed: int = 0
@@ -62,7 +62,7 @@ class CausalExperiment:
         )
 
     def _chosen(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """What is learnt from, in a random order."""
+        """What is learned from, in a random order."""
         mine = rows[(rows["split"] == "train") & (rows["unseen_device"] == "train")]
         mine = mine.sample(frac=1.0, random_state=self.seed)
         mine = mine.sort_values("origin", key=lambda o: ~o.isin(_ORIGINS), kind="stable")

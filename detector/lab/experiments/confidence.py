@@ -27,7 +27,7 @@ SHOWN: Final = ("precision", "recall", "strict_recall", "wrong_per_healthy", "ec
 @dataclass(frozen=True)
 class ConfidenceExperiment:
     """``same``: by the beginning of a workload's name the program that it is a version of.
-    ``doubted``: report.json files whose doubted candidates are learnt from, too, but for those of
+    ``doubted``: report.json files whose doubted candidates are learned from, too, but for those of
     traces that the benchmark labels."""
 
     settings: ConfidenceTraining = field(default_factory=ConfidenceTraining)
@@ -35,10 +35,10 @@ class ConfidenceExperiment:
     doubted: tuple[str, ...] = ()
 
     def train(self, data: Path, out: Path) -> list[str]:
-        """Fit on every labelled candidate; the curves come from programs held out."""
+        """Fit on every labeled candidate; the curves come from programs held out."""
         rows = training.read(data, self.same)
-        labelled = set(table(data, "traces", EVERYTHING, ["sha256"])["sha256"])
-        known, rows = len(rows), with_doubted(rows, self.doubted, labelled)
+        labeled = set(table(data, "traces", EVERYTHING, ["sha256"])["sha256"])
+        known, rows = len(rows), with_doubted(rows, self.doubted, labeled)
         begun = time.perf_counter()
         raw = training.held_out(rows, self.settings)
         curves = training.curves(rows, raw, self.settings)

@@ -100,7 +100,7 @@ def seen(scored: pd.DataFrame) -> dict[str, Any]:
 def _window_scores(
     scored: pd.DataFrame, suffix: str = "score", named: str = "LightGBM"
 ) -> dict[str, Estimate]:
-    """AUC-ROC by side, of windows clearly inside or clearly outside a labelled region."""
+    """AUC-ROC by side, of windows clearly inside or clearly outside a labeled region."""
     found = {}
     for side in SIDES:
         clear = scored[is_clear(scored, side)]
@@ -135,7 +135,7 @@ def _ap_of(truth: Any, score: Any) -> Callable[[Any], float]:
 
 
 def _by_pattern(scored: pd.DataFrame) -> dict[str, Estimate]:
-    """AUC-ROC of one pattern's windows against the unlabelled ones, with its side's score."""
+    """AUC-ROC of one pattern's windows against the unlabeled ones, with its side's score."""
     clean = scored[(scored["cpu"] == 0) & (scored["gpu"] == 0)]
     clean = clean[is_known(clean, "cpu") & is_known(clean, "gpu")]
     found = {}

@@ -203,7 +203,7 @@ def _table(rows: Sequence[Mapping[str, Score]]) -> Outcome:
 
 
 def overlapping(place: Evidence, truth: Truth) -> list[str]:
-    """The patterns labelled somewhere in a place, the longest first."""
+    """The patterns labeled somewhere in a place, the longest first."""
     start, end = place.region.start / NS_PER_US, place.region.end / NS_PER_US
     shared = {
         problem.pattern: sum(max(0.0, min(end, b) - max(start, a)) for a, b in problem.spans_us)

@@ -152,7 +152,7 @@ def _trial(
 
 
 def _by_side(scored: pd.DataFrame) -> dict[str, Estimate]:
-    """AUC-ROC by side, of windows clearly inside or outside a labelled region."""
+    """AUC-ROC by side, of windows clearly inside or outside a labeled region."""
     found = {}
     for side in SIDES:
         clear = scored[is_clear(scored, side)]

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detector.lab.metrics import Bin, Estimate, by_cluster, difference, ece, reliability
-from detector.lab.scoring.judged import COSTLY, Judged, JudgedTrace, Matched, judge
+from detector.lab.scoring.graded import COSTLY, Graded, GradedTrace, Matched, grade
 from detector.lab.scoring.prediction import Predictions
 from detector.lab.scoring.truth import Truth
 
@@ -43,7 +43,7 @@ class Counts:
 class FindingFigures:
     """Figures of one tool on some traces. ``missing``: traces without a prediction, which are in no
     figure. ``kinds``: of the costly findings, before any mask. ``figures``: by the names of
-    ``FIGURES``. ``savings_error``: quartiles of predicted less labelled share, of named costly
+    ``FIGURES``. ``savings_error``: quartiles of predicted less labeled share, of named costly
     problems; None without one."""
 
     masked: bool
@@ -61,9 +61,9 @@ class FindingFigures:
 
 
 class Columns:
-    """Judged traces as arrays. A resample of traces is ``weight``: how often each is drawn."""
+    """Graded traces as arrays. A resample of traces is ``weight``: how often each is drawn."""
 
-    def __init__(self, traces: Sequence[JudgedTrace], masked: bool) -> None:
+    def __init__(self, traces: Sequence[GradedTrace], masked: bool) -> None:
         left_out = ("harmless", "unknown") if masked else ("harmless",)
         self.traces = traces
         self.cluster = np.array([t.truth.cluster for t in traces], object)
@@ -130,7 +130,7 @@ class Columns:
         return np.unique(np.array(names, np.str_), return_inverse=True)[1]
 
 
-def _wrong(trace: JudgedTrace, left_out: tuple[str, ...]) -> int:
+def _wrong(trace: GradedTrace, left_out: tuple[str, ...]) -> int:
     """Findings of any size that are wrong; of interest in a healthy trace."""
     return sum(f.kind not in (*left_out, "right") for f in trace.findings)
 
@@ -184,7 +184,7 @@ def class_accuracy(of: Columns, weight: Float64) -> float:
 
 
 def macro_f1(of: Columns, weight: Float64) -> float:
-    """F1 of each labelled pattern (strict hits; precision over its findings, recall over its
+    """F1 of each labeled pattern (strict hits; precision over its findings, recall over its
     problems), averaged over these patterns."""
     cut = len(of.problems)
     per_problem, per_finding = weight[of.problem_trace], weight[of.finding_trace]
@@ -193,13 +193,13 @@ def macro_f1(of: Columns, weight: Float64) -> float:
     problems, findings = count(which[:cut], per_problem), count(which[cut:], per_finding)
     hits = count(which[:cut], per_problem * of.solved)
     right = count(which[cut:], per_finding * of.right)
-    labelled = problems > 0
-    if not labelled.any():
+    labeled = problems > 0
+    if not labeled.any():
         return float("nan")
-    found = np.divide(hits, problems, out=np.zeros(len(problems)), where=labelled)
+    found = np.divide(hits, problems, out=np.zeros(len(problems)), where=labeled)
     true = np.divide(right, findings, out=np.zeros(len(problems)), where=findings > 0)
     both = found + true
-    return float(np.divide(2 * found * true, both, out=both * 0, where=both > 0)[labelled].mean())
+    return float(np.divide(2 * found * true, both, out=both * 0, where=both > 0)[labeled].mean())
 
 
 def within_2x(of: Columns, weight: Float64) -> float:
@@ -231,7 +231,7 @@ def finding_figures(
 ) -> FindingFigures:
     """All figures of a tool's findings on the traces that it scanned. ``predictions`` of traces
     beyond ``truths`` are left out."""
-    of = Columns(judge(truths, predictions), masked)
+    of = Columns(grade(truths, predictions), masked)
     kinds = Counter[str](f.kind for t in of.traces for f in t.findings if f.share >= COSTLY)
     return FindingFigures(
         masked,
@@ -272,7 +272,7 @@ def finding_differences(
     both = {name: t for name, t in truths.items() if name in one and name in other}
     if not both:
         return {}
-    a, b = (Columns(judge(both, tool), masked) for tool in (one, other))
+    a, b = (Columns(grade(both, tool), masked) for tool in (one, other))
     return {
         name: difference(_metric(figure, a), _metric(figure, b), a.cluster, rounds=rounds)
         for name, figure in FIGURES.items()
@@ -288,7 +288,7 @@ def _savings_error(problems: Sequence[Matched]) -> tuple[float, float, float] | 
     return low, middle, high
 
 
-def _by_pattern(findings: Sequence[Judged], problems: Sequence[Matched]) -> dict[str, Counts]:
+def _by_pattern(findings: Sequence[Graded], problems: Sequence[Matched]) -> dict[str, Counts]:
     """Patterns by name."""
     names = {f.prediction.pattern for f in findings} | {p.problem.pattern for p in problems}
     found = {}

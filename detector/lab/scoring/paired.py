@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detector.lab.metrics import Estimate, by_cluster
-from detector.lab.scoring.judged import within_factor
+from detector.lab.scoring.graded import within_factor
 from detector.lab.scoring.prediction import Prediction, Predictions, joined
 from detector.lab.scoring.truth import INJECTED, Truth
 

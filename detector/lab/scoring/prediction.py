@@ -65,7 +65,7 @@ LEAST_COST: Final = 0.05  # of the analyzed time: problems that the constant ans
 class Constant:
     """The same answer to every trace: one pattern over all of the analyzed time.
 
-    ``share``: its savings; ``confidence``: how often it is true of the traces it was learnt from.
+    ``share``: its savings; ``confidence``: how often it is true of the traces it was learned from.
     """
 
     pattern: str

@@ -32,7 +32,7 @@ NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Problem:
-    """All labelled regions of one pattern in one trace, and the analyzed time that they add, µs.
+    """All labeled regions of one pattern in one trace, and the analyzed time that they add, µs.
 
     ``harmless``: it costs so little that naming it is neither right nor wrong.
     """
@@ -47,13 +47,13 @@ class Problem:
     def cost(self) -> float:
         """``cost_us``. Raises DetectorError where the label has none."""
         if self.cost_us is None:
-            raise DetectorError(f"{self.pattern}: a labelled problem without its cost")
+            raise DetectorError(f"{self.pattern}: a labeled problem without its cost")
         return self.cost_us
 
 
 @dataclass(frozen=True)
 class Truth:
-    """One labelled trace. ``unknown``: by side, where nobody knows what is wrong; ``span_us``: from
+    """One labeled trace. ``unknown``: by side, where nobody knows what is wrong; ``span_us``: from
     the start to the end of the analyzed time, None where no table tells."""
 
     trace: str
@@ -180,7 +180,7 @@ def _problem(trace: str, pattern: str, regions: Sequence[Mapping[str, Any]]) -> 
     """Raises DetectorError for a region without a cost."""
     cost = sum(float("nan") if r["cost_us"] is None else float(r["cost_us"]) for r in regions)
     if not np.isfinite(cost):
-        raise DetectorError(f"{trace}: a labelled region of {pattern} has no cost_us")
+        raise DetectorError(f"{trace}: a labeled region of {pattern} has no cost_us")
     harmless = all(bool(r["harmless"]) for r in regions)
     spans = tuple(_span(r) for r in regions)
     return Problem(pattern, regions[0]["side"], spans, cost, harmless)

@@ -31,7 +31,7 @@ NOTHING: Final[Mapping[str, float]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Judged:
+class Graded:
     """A finding with its kind; ``share`` of the analyzed time that it says a fix saves."""
 
     prediction: Prediction
@@ -41,13 +41,13 @@ class Judged:
 
 @dataclass(frozen=True)
 class Matched:
-    """A labelled problem, its cost as a share of the analyzed time, and the finding of its pattern:
+    """A labeled problem, its cost as a share of the analyzed time, and the finding of its pattern:
     none, or what that is. ``nearest``: the pattern of the finding that fits its place best,
     whatever it is called; "" where none fits."""
 
     problem: Problem
     share: float
-    finding: Judged | None
+    finding: Graded | None
     nearest: str
 
     @property
@@ -67,19 +67,19 @@ class Matched:
 
 
 @dataclass(frozen=True)
-class JudgedTrace:
-    """A scanned trace: its findings of at least ``LEAST`` and all of its labelled problems."""
+class GradedTrace:
+    """A scanned trace: its findings of at least ``LEAST`` and all of its labeled problems."""
 
     truth: Truth
-    findings: tuple[Judged, ...]
+    findings: tuple[Graded, ...]
     problems: tuple[Matched, ...]
 
 
-def judge(truths: Mapping[str, Truth], predictions: Predictions) -> list[JudgedTrace]:
+def grade(truths: Mapping[str, Truth], predictions: Predictions) -> list[GradedTrace]:
     """The traces that were scanned, in the order of ``truths``."""
     before = of_bases(truths, predictions)
     return [
-        judge_trace(t, predictions[name], before.get(t.base, {}))
+        grade_trace(t, predictions[name], before.get(t.base, {}))
         for name, t in truths.items()
         if name in predictions
     ]
@@ -94,11 +94,11 @@ def of_bases(truths: Mapping[str, Truth], predictions: Predictions) -> dict[str,
     }
 
 
-def judge_trace(
+def grade_trace(
     truth: Truth, predictions: Sequence[Prediction], before: Mapping[str, float] = NOTHING
-) -> JudgedTrace:
+) -> GradedTrace:
     """The findings of one pattern count as one. ``before``: see ``kind_of``."""
-    findings = tuple(_judged(truth, predictions, before))
+    findings = tuple(_graded(truth, predictions, before))
     by_pattern = {f.prediction.pattern: f for f in findings}
     problems = tuple(
         Matched(
@@ -109,16 +109,16 @@ def judge_trace(
         )
         for problem in truth.problems
     )
-    return JudgedTrace(truth, findings, problems)
+    return GradedTrace(truth, findings, problems)
 
 
-def _judged(
+def _graded(
     truth: Truth, predictions: Sequence[Prediction], before: Mapping[str, float]
-) -> Iterator[Judged]:
+) -> Iterator[Graded]:
     for prediction in joined(predictions):
         share = prediction.savings_us / truth.analyzed_us
         if share >= LEAST:
-            yield Judged(prediction, kind_of(prediction, truth, before), share)
+            yield Graded(prediction, kind_of(prediction, truth, before), share)
 
 
 def kind_of(prediction: Prediction, truth: Truth, before: Mapping[str, float] = NOTHING) -> Kind:
@@ -177,7 +177,7 @@ def within_factor(savings: float, cost: float) -> bool:
     return cost > 0 and cost / FACTOR <= savings <= cost * FACTOR
 
 
-def _nearest(problem: Problem, findings: Sequence[Judged]) -> str:
+def _nearest(problem: Problem, findings: Sequence[Graded]) -> str:
     """Of equal fits the label's own pattern, then the first name."""
     label = intervals(problem.spans_us)
     fits = [(f.prediction.pattern, intervals(f.prediction.spans_us)) for f in findings]
