@@ -38,7 +38,8 @@ from dataset.tables import Tables, tables
 from dataset.trim import trimmed
 from dataset.units import LeftOut, Unit
 from detector.cli.output import exit_on_error
-from detector.config import CONF_DIR, checked, plain
+from detector.config import CONF_DIR, plain
+from detector.lab.entry import checked
 
 HERE = Path(__file__).resolve().parent
 UNFINISHED = "unfinished"  # lies in the folder while a build runs

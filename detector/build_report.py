@@ -11,10 +11,8 @@ from detector import gpu_specs, ledger
 from detector.activity import Activity
 from detector.analysis import Analysis, guards
 from detector.analysis.heavy_ops import heavy_ops
-from detector.candidates import Candidate, Candidates
-from detector.evidence import excerpt, heaviest
-from detector.evidence.heaviest import Heavy
-from detector.evidence.rates import Rate
+from detector.candidates import Candidates
+from detector.evidence import heaviest
 from detector.intervals import Intervals
 from detector.jobs.gradients import communication
 from detector.patterns import capability
@@ -24,15 +22,14 @@ from detector.report import (
     LedgerPlace,
     LedgerRow,
     NotChecked,
-    ProgramOp,
     Report,
     SourceInfo,
     StepInfo,
     Summary,
 )
-from detector.report.events import Excerpt, ExcerptTrack, Peaks, TopEvent
+from detector.report.events import Peaks
 from detector.signals import Place
-from detector.trace import NS_PER_US, Int64, Trace
+from detector.trace import NS_PER_US
 from detector.window import AnalyzedTime
 
 
@@ -47,8 +44,8 @@ def report_of(analysis: Analysis, **rest: Any) -> Report:
         summary=_summary(analysis.activity, analysis.analyzed, rest["findings"]),
         ledger=_ledger(analysis),
         unexplained=_unexplained(found),
-        top_kernels=_top(heaviest.kernels(analysis.activity, analysis.analyzed)),
-        top_ops=_top(heaviest.ops(analysis.activity, analysis.analyzed)),
+        top_kernels=heaviest.kernels(analysis.activity, analysis.analyzed),
+        top_ops=heaviest.ops(analysis.activity, analysis.analyzed),
         peaks=_peaks(analysis.activity),
         communication=communication(analysis.signals, analysis.analyzed),
         not_checked=_not_checked(analysis),
@@ -73,9 +70,7 @@ def _source(analysis: Analysis) -> SourceInfo:
         steps=tuple(
             StepInfo(s.name, s.start / NS_PER_US, s.end / NS_PER_US) for s in analyzed.steps
         ),
-        program=tuple(
-            ProgramOp(op.name, op.shapes, op.calls) for op in heavy_ops(analysis.activity, analyzed)
-        ),
+        program=heavy_ops(analysis.activity, analyzed),
         coverage=CoverageInfo(
             coverage.read_fraction,
             dict(coverage.repaired),
@@ -136,66 +131,9 @@ def _not_checked(analysis: Analysis) -> tuple[NotChecked, ...]:
     return tuple(NotChecked(p, why, settings.get(why, "")) for p, why in analysis.blind.items())
 
 
-def _top(heavy: Sequence[Heavy]) -> tuple[TopEvent, ...]:
-    return tuple(map(_top_event, heavy))
-
-
-def _top_event(heavy: Heavy) -> TopEvent:
-    rate = heavy.rate or Rate(0.0, 0.0)
-    return TopEvent(
-        heavy.name,
-        heavy.count,
-        heavy.own_ns / NS_PER_US,
-        heavy.device_ns / NS_PER_US,
-        heavy.shapes,
-        rate.tflop_per_s,
-        rate.gb_per_s,
-        rate.share,
-        rate.limit,
-    )
-
-
 def _peaks(activity: Activity) -> Peaks | None:
     d = gpu_specs.known(capability.device_name(activity)) if activity.has_device else None
     if not d:
         return None
     fp32, tf32, fp16, bf16, bandwidth = map(float, (d.fp32, d.tf32, d.fp16, d.bf16, d.bandwidth))
     return Peaks(fp32, tf32, fp16, bf16, bandwidth, d.source)
-
-
-def excerpt_of(analysis: Analysis, candidate: Candidate, place: tuple[int, int]) -> Excerpt:
-    """The events around a place of a candidate, [start, end) ns."""
-    made = excerpt.excerpt(analysis.activity, analysis.analyzed, place, candidate.occurrences)
-    names: dict[str, int] = {}
-    tracks = tuple(_track(analysis.trace, strip, made.start, names) for strip in made.strips)
-    spans = zip(*(_us(edge - made.start) for edge in made.spans), strict=True)
-    return Excerpt(
-        made.start / NS_PER_US,
-        made.end / NS_PER_US,
-        (made.place[0] / NS_PER_US, made.place[1] / NS_PER_US),
-        made.events,
-        made.hidden,
-        tuple(names),
-        tuple(spans),
-        tracks,
-    )
-
-
-def _track(trace: Trace, strip: excerpt.Strip, start: int, names: dict[str, int]) -> ExcerptTrack:
-    """One track of an excerpt; adds to ``names`` what it calls."""
-    labels = [excerpt.label_of(trace, row) for row in strip.row.tolist()]
-    return ExcerptTrack(
-        strip.label,
-        strip.is_device,
-        _us(strip.start - start),
-        _us(strip.end - strip.start),
-        _us(strip.busy),
-        tuple(strip.depth.tolist()),
-        tuple(names.setdefault(label, len(names)) for label in labels),
-        tuple(strip.count.tolist()),
-        tuple(np.flatnonzero(strip.at_fault).tolist()),
-    )
-
-
-def _us(ns: Int64) -> tuple[float, ...]:
-    return tuple((ns / NS_PER_US).tolist())

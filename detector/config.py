@@ -29,9 +29,6 @@ CONF_DIR = next(
 )
 
 
-MULTIRUN = {"-m", "--multirun"}
-
-
 @dataclass(frozen=True)
 class Config:
     """A composed and checked configuration: ``values`` are plain dicts, lists and scalars."""
@@ -80,13 +77,13 @@ def compose(name: str, overrides: Sequence[str] = (), config_dir: Path | None = 
         raise ConfigError(f"{config_dir}: no such folder of settings")
     if not overrides and config_dir is None and (usual := _usual(name)) is not None:
         return Config(name, usual)
-    parsed = [_parsed(text) for text in overrides]
+    given = [parsed(text) for text in overrides]
     with _hydra(name):
         values = _compose(name, overrides, config_dir)
-        settings = [o for o in parsed if not o.is_delete() and not o.is_add()]
+        settings = [o for o in given if not o.is_delete() and not o.is_add()]
         keys = [o.key_or_group for o in settings if not _is_group(o.key_or_group, config_dir)]
         if keys:
-            rest = [o.input_line or "" for o in parsed if o.key_or_group not in keys]
+            rest = [o.input_line or "" for o in given if o.key_or_group not in keys]
             _same_kinds(keys, values, _compose(name, rest, config_dir, missing=True))
     return Config(name, values)
 
@@ -114,61 +111,6 @@ def _usual(name: str) -> dict[str, Any] | None:
     if not plain or not all(isinstance(s, dict) and "defaults" not in s for s in sections):
         return None
     return values | own if not values.keys() & own.keys() else None
-
-
-def checked(name: str, words: Sequence[str]) -> None:
-    """Refuse what ``compose`` refuses before Hydra's own entry point says it in many lines.
-
-    Of a multirun each value of each setting is tried. Other options of Hydra are left to it.
-    """
-    options = {word for word in words if word.startswith("-")}
-    if not options:
-        compose(name, words)
-    elif options <= MULTIRUN:
-        for job in _jobs([word for word in words if word not in options]):
-            compose(name, job)
-
-
-@dataclass(frozen=True)
-class Job:
-    """What Hydra says of the run: the experiment's name, what was set, and a multirun's folder."""
-
-    experiment: str
-    overrides: tuple[str, ...]
-    folder: Path | None
-
-
-def job() -> Job:
-    """The job that runs. Raises ConfigError where a multirun sets where it writes: each of its jobs
-    has a folder of its own."""
-    from hydra.core.hydra_config import HydraConfig
-    from hydra.types import RunMode
-
-    hydra = HydraConfig.get()
-    several = hydra.mode == RunMode.MULTIRUN
-    given = tuple(str(word) for word in hydra.overrides.task)
-    if several and any(word.split("=")[0].lstrip("+") in ("out", "record") for word in given):
-        raise ConfigError("each job of a multirun has its own folder: set hydra.sweep.dir=FOLDER")
-    folder = Path(hydra.sweep.dir) / str(hydra.sweep.subdir) if several else None
-    return Job(hydra.runtime.choices["experiment"], given, folder)
-
-
-def _jobs(words: Sequence[str]) -> Iterator[list[str]]:
-    """Overrides without lists of values, in which each value of each list stands once."""
-    tried = [_values(word) for word in words]
-    first = [values[0] for values in tried]
-    yield first
-    for i, values in enumerate(tried):
-        yield from ([*first[:i], value, *first[i + 1 :]] for value in values[1:])
-
-
-def _values(text: str) -> list[str]:
-    """An override for each of its values."""
-    override = _parsed(text, several=True)
-    if not override.is_sweep_override():
-        return [text]
-    key = override.get_key_element()
-    return [f"{key}={value}" for value in override.sweep_string_iterator()]
 
 
 def plain(name: str, config: DictConfig) -> Config:
@@ -218,7 +160,7 @@ def _compose(
     return plain(name, config).values
 
 
-def _parsed(text: str, *, several: bool = False) -> Override:
+def parsed(text: str, *, several: bool = False) -> Override:
     """One override; ConfigError when Hydra's grammar does not know it or it is a sweep."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException

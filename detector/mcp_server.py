@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from detector import __version__
+from detector.cli.exit_codes import exit_code
 from detector.errors import ConfigError, DetectorError
 from detector.evidence.views import VIEWS, Views
 from detector.render import measures, wording
@@ -199,16 +199,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         "standard input and output.",
     )
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="as of a scan")
-    arguments = parser.parse_args(argv)
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from detector.cli.output import complain
+    overrides = parser.parse_args(argv).overrides
+    return exit_code(lambda: _run(overrides))
+
+
+def _run(overrides: Sequence[str]) -> int:
     from detector.config import compose
     from detector.scan_file import stages_of
 
-    try:
-        serve(Desk(stages_of(compose("scan", arguments.overrides))))
-    except (DetectorError, OSError) as error:
-        return complain(error)
+    serve(Desk(stages_of(compose("scan", overrides))))
     return 0
 
 

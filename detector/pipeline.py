@@ -9,7 +9,8 @@ from typing import Any
 
 from detector import __version__, features, process_memory
 from detector.analysis import Analysis, analyze, guards
-from detector.build_report import excerpt_of, report_of
+from detector.build_report import report_of
+from detector.evidence.excerpt import excerpt
 from detector.features import candidate
 from detector.findings import USUAL, Assessed, Settings, findings_of, places_of, suspects
 from detector.findings.cases import Case, judge_places
@@ -122,7 +123,9 @@ def _findings(
     def with_excerpt(finding: Finding) -> Finding:
         shown = assessed[finding.pattern]
         place = shown.case.region.start, shown.case.region.end
-        return replace(finding, excerpt=excerpt_of(analysis, shown.candidate, place))
+        occurrences = shown.candidate.occurrences
+        events = excerpt(analysis.activity, analysis.analyzed, place, occurrences)
+        return replace(finding, excerpt=events)
 
     return tuple(map(with_excerpt, findings)), leads
 

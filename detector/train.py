@@ -8,28 +8,20 @@ import hydra
 from omegaconf import DictConfig
 
 from detector.cli.output import exit_on_error
-from detector.config import CONF_DIR, checked, job, plain
-from detector.lab.experiments.record import conducted
+from detector.config import CONF_DIR
+from detector.lab import entry
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name="train")
 def run(config: DictConfig) -> None:
     """Train what Hydra composed."""
-    settings = plain("train", config)
-    with exit_on_error():
-        this = job()
-        if this.folder:
-            print(f"{this.folder}: {' '.join(this.overrides)}")
-        act = settings.build("experiment").train
-        outcome = conducted("train", act, this, settings.values)
-    for line in outcome:
-        print(line)
+    entry.run("train", config, print)
 
 
 def main() -> None:
     """Entry point; exits 2 with one line where the data or a setting does not fit."""
     with exit_on_error():
-        checked("train", sys.argv[1:])
+        entry.checked("train", sys.argv[1:])
     run()
 
 

@@ -6,13 +6,13 @@ Repairs change small ops, copies and waiting; matrix products and convolutions t
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from detector.activity import Activity
 from detector.index_sets import groups
+from detector.report import ProgramOp
 from detector.trace import Cat
 from detector.window import AnalyzedTime
 
@@ -23,17 +23,7 @@ _HEAVY: Final = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class HeavyOp:
-    """Calls of one op with inputs of these shapes: how many in a step, or in all analyzed time
-    where there are no steps. ``shapes`` is empty where none were recorded."""
-
-    name: str
-    shapes: str
-    calls: float
-
-
-def heavy_ops(activity: Activity, analyzed: AnalyzedTime) -> tuple[HeavyOp, ...]:
+def heavy_ops(activity: Activity, analyzed: AnalyzedTime) -> tuple[ProgramOp, ...]:
     """The heavy ops of the analyzed time, the most frequent first."""
     trace = activity.trace
     rows = activity.named(activity.of(Cat.CPU_OP), _HEAVY)
@@ -42,7 +32,7 @@ def heavy_ops(activity: Activity, analyzed: AnalyzedTime) -> tuple[HeavyOp, ...]
     kinds, which = groups(trace.name[rows], trace.dims[rows])
     steps = max(len(analyzed.steps), 1)
     found = [
-        HeavyOp(trace.names[name], trace.names[dims][:LONGEST] if dims >= 0 else "", n / steps)
+        ProgramOp(trace.names[name], trace.names[dims][:LONGEST] if dims >= 0 else "", n / steps)
         for name, dims, n in zip(*(k.tolist() for k in (*kinds, np.bincount(which))), strict=True)
     ]
     return tuple(sorted(found, key=lambda op: (-op.calls, op.name, op.shapes))[:MOST])

@@ -1,7 +1,7 @@
 """Evidence: the numbers, names and places that a person would look at in a region."""
 
 from detector.evidence.gather import gather, visible
-from detector.evidence.sheet import Context, Evidence, EvidenceRow, Item, Place, SourceLine
+from detector.evidence.sheet import Context, Evidence, EvidenceRow, Item, Place
 
 __all__ = [
     "Context",
@@ -9,7 +9,6 @@ __all__ = [
     "EvidenceRow",
     "Item",
     "Place",
-    "SourceLine",
     "gather",
     "visible",
 ]

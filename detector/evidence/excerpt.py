@@ -14,7 +14,8 @@ import numpy as np
 from detector.activity import CALLS, Activity
 from detector.evidence import words
 from detector.patterns import Occurrences
-from detector.trace import DEVICE_WORK, Bool, Cat, Int64, Trace
+from detector.report.events import Excerpt, ExcerptTrack
+from detector.trace import DEVICE_WORK, NS_PER_US, Bool, Cat, Int64, Trace
 from detector.window import AnalyzedTime
 
 MOST_EVENTS: Final = 400
@@ -32,10 +33,7 @@ _SHOWN: Final = (*DEVICE_WORK, *CALLS, Cat.CPU_OP, Cat.USER_ANNOTATION, Cat.PYTH
 
 @dataclass(frozen=True, eq=False)
 class Strip:
-    """The events of one track as columns of equal length; times in ns.
-
-    ``count``: events that a bar stands for; ``busy``: their time together.
-    """
+    """An ``ExcerptTrack`` in the making: columns of equal length, ns on the trace's axis."""
 
     label: str
     is_device: bool
@@ -49,23 +47,6 @@ class Strip:
 
     def __len__(self) -> int:
         return len(self.start)
-
-
-@dataclass(frozen=True, eq=False)
-class Excerpt:
-    """[start, end), ns, of ``place``; ``spans``: the occurrences in it, as (starts, ends).
-
-    ``events`` are in its time, on any track; ``hidden`` of them are on tracks or levels that are
-    not shown.
-    """
-
-    start: int
-    end: int
-    place: tuple[int, int]
-    spans: tuple[Int64, Int64]
-    strips: tuple[Strip, ...]
-    events: int
-    hidden: int
 
 
 def excerpt(
@@ -84,18 +65,42 @@ def excerpt(
         for mine in [trace.track[rows] == track]
     ]
     shown = sum(int(strip.count.sum()) for strip in strips)
+    names: dict[str, int] = {}
+    tracks = [_track(trace, strip, start, names) for strip in _thinned(strips, end - start)]
+    spans = zip(*(_us(edge - start) for edge in _spans(occurrences, start, end)), strict=True)
     return Excerpt(
-        start,
-        end,
-        place,
-        _spans(occurrences, start, end),
-        tuple(_thinned(strips, end - start)),
+        start / NS_PER_US,
+        end / NS_PER_US,
+        (place[0] / NS_PER_US, place[1] / NS_PER_US),
         len(rows),
         len(rows) - shown,
+        tuple(names),
+        tuple(spans),
+        tuple(tracks),
     )
 
 
-def label_of(trace: Trace, row: int) -> str:
+def _track(trace: Trace, strip: Strip, start: int, names: dict[str, int]) -> ExcerptTrack:
+    """One track of an excerpt; adds to ``names`` what it calls."""
+    labels = [_label(trace, row) for row in strip.row.tolist()]
+    return ExcerptTrack(
+        strip.label,
+        strip.is_device,
+        _us(strip.start - start),
+        _us(strip.end - strip.start),
+        _us(strip.busy),
+        tuple(strip.depth.tolist()),
+        tuple(names.setdefault(label, len(names)) for label in labels),
+        tuple(strip.count.tolist()),
+        tuple(np.flatnonzero(strip.at_fault).tolist()),
+    )
+
+
+def _us(ns: Int64) -> tuple[float, ...]:
+    return tuple((ns / NS_PER_US).tolist())
+
+
+def _label(trace: Trace, row: int) -> str:
     """An event's name as a person reads it."""
     name = trace.names[trace.name[row]]
     if trace.cat[row] == Cat.KERNEL:

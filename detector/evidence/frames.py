@@ -14,9 +14,9 @@ from detector import vocabulary
 from detector.activity import Activity
 from detector.evidence import words
 from detector.evidence.listing import Floats, Listing, around
-from detector.evidence.sheet import SourceLine
 from detector.intervals import Intervals
 from detector.region import Region
+from detector.report import SourceLine
 from detector.trace import Cat, Int64
 
 MOST_LINES: Final = 3

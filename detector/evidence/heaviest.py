@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple
 from typing import Final
 
 import numpy as np
@@ -13,32 +13,16 @@ from detector.evidence import words
 from detector.evidence.listing import Floats, around
 from detector.evidence.rates import Rate, Rates
 from detector.index_sets import among, distinct, groups
-from detector.trace import Bool, Cat, Int64
+from detector.report.events import TopEvent
+from detector.trace import NS_PER_US, Bool, Cat, Int64
 from detector.window import AnalyzedTime
 
 MOST: Final = 12
 _LONGEST_SHAPES: Final = 90
+_UNKNOWN: Final = Rate(0.0, 0.0)
 
 
-@dataclass(frozen=True)
-class Heavy:
-    """Events of one name in the analyzed time, ns.
-
-    ``own_ns``: of a kernel all its time, of an op its time on the host outside ops that it calls;
-    ``device_ns``: of an op the time of the device work that it issued itself; ``shapes``: of the
-    inputs on which most of the time goes, empty where none were recorded; ``rate``: what is
-    reached in the calls whose shapes tell their work, None where none do.
-    """
-
-    name: str
-    count: int
-    own_ns: int
-    device_ns: int = 0
-    shapes: str = ""
-    rate: Rate | None = None
-
-
-def kernels(activity: Activity, analyzed: AnalyzedTime) -> tuple[Heavy, ...]:
+def kernels(activity: Activity, analyzed: AnalyzedTime) -> tuple[TopEvent, ...]:
     """The kernels of the main device with the most time, and the shapes of the ops behind them."""
     trace, rows = activity.trace, activity.kernels
     rows = rows[_inside(trace.start[rows], analyzed)]
@@ -54,7 +38,7 @@ def kernels(activity: Activity, analyzed: AnalyzedTime) -> tuple[Heavy, ...]:
     return _ranked(activity, list(ids), key, dims, time, none, Rates(activity).of_kernels, rows)
 
 
-def ops(activity: Activity, analyzed: AnalyzedTime) -> tuple[Heavy, ...]:
+def ops(activity: Activity, analyzed: AnalyzedTime) -> tuple[TopEvent, ...]:
     """The ops with the most time, on the host and of what they issued to the device."""
     trace, rows = activity.trace, activity.of(Cat.CPU_OP)
     dur = trace.dur[rows].astype(np.float64)
@@ -92,24 +76,21 @@ def _ranked(
     device: Floats,
     rate: Callable[[Int64, Floats], Rate | None],
     rows: Int64,
-) -> tuple[Heavy, ...]:
+) -> tuple[TopEvent, ...]:
     """The names with the most time of both kinds; ``key``, ``dims`` and ``rows`` of each event."""
     own_of = np.bincount(key, own, len(labels))
     device_of = np.bincount(key, device, len(labels))
     count = np.bincount(key, minlength=len(labels))
     order = np.argsort(-(own_of + device_of), kind="stable")[:MOST]
-    return tuple(
-        Heavy(
-            labels[k],
-            int(count[k]),
-            int(own_of[k]),
-            int(device_of[k]),
-            _shapes(activity, dims[key == k], (own + device)[key == k]),
-            rate(rows[key == k], own[key == k]),
-        )
-        for k in order.tolist()
-        if own_of[k] + device_of[k] > 0
-    )
+    found = []
+    for k in order.tolist():
+        mine = key == k
+        if own_of[k] + device_of[k] > 0:
+            shapes = _shapes(activity, dims[mine], (own + device)[mine])
+            reached = rate(rows[mine], own[mine]) or _UNKNOWN
+            us, gpu_us = int(own_of[k]) / NS_PER_US, int(device_of[k]) / NS_PER_US
+            found.append(TopEvent(labels[k], int(count[k]), us, gpu_us, shapes, *astuple(reached)))
+    return tuple(found)
 
 
 def _shapes(activity: Activity, dims: Int64, time: Floats) -> str:

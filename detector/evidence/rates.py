@@ -24,7 +24,7 @@ _PER_NS: Final = 1e-3  # FLOP/ns -> TFLOP/s
 @dataclass(frozen=True)
 class Rate:
     """TFLOP/s and GB/s, and the larger of their shares of the device's peaks, which ``limit``
-    names; share 0 and no limit where the device is not in the table."""
+    names; share 0 and no limit where the device is not in the table. See ``TopEvent``."""
 
     tflop_per_s: float
     gb_per_s: float

@@ -9,18 +9,10 @@ from typing import Literal
 
 from detector.patterns import Circumstances
 from detector.region import Region
+from detector.report import SourceLine
 
 Unit = Literal["share", "count", "us", "GB/s", "elements", "MB"]
 Kind = Literal["op", "launched", "kernel", "copy", "call", "frame", "annotation", "collective"]
-
-
-@dataclass(frozen=True)
-class SourceLine:
-    """A place in the profiled program: base name of the file, line as the trace gives it."""
-
-    file: str
-    line: int
-    function: str
 
 
 @dataclass(frozen=True)

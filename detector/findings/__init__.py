@@ -21,7 +21,7 @@ from detector.judge import feedback
 from detector.patterns import BY_ID
 from detector.region import Region
 from detector.report import Candidate as Considered
-from detector.report import Claim, Finding, Fix, SourceLine
+from detector.report import Claim, Finding, Fix
 from detector.taxonomy import Severity, severity
 from detector.trace import NS_PER_US, Int64
 from detector.window import AnalyzedTime, Window
@@ -213,10 +213,9 @@ def _fix(pattern: str, shown: Case) -> Fix:
     named = shown.verdict.of(pattern)
     own, place = (named.fix, named.place) if named is not None else ("", "")
     lines = sorted(shown.evidence.where, key=lambda w: f"{w.file}:{w.line}" != place)
-    where = tuple(SourceLine(w.file, w.line, w.function) for w in lines)
     code = BY_ID[pattern].advise(shown.evidence.circumstances).code
     text = own or feedback.advise(shown.evidence, pattern)
-    return Fix(text, code, where, shown.evidence.modules)
+    return Fix(text, code, tuple(lines), shown.evidence.modules)
 
 
 def _claims(pattern: str, shown: Case) -> tuple[Claim, ...]:

@@ -12,12 +12,12 @@ import math
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from importlib.resources import files
 from typing import Final
 
 from detector.evidence import Evidence
 from detector.judge import Named, Verdict, feedback
 from detector.judge.facts import NUMBER, Fact, dimension_of, facts_of, stems
-from detector.judge.known_apis import NAMES
 from detector.patterns import BY_ID, PATTERNS
 from detector.taxonomy import NONE, UNCLEAR
 
@@ -33,6 +33,11 @@ _SHELL: Final = re.compile(
     r"(?:-{1,2}\w|/|~|install\b|clone\b|[\w./-]+\.(?:sh|py)\b|\w+=|http)"
     r"|\|\s*(?:ba|z)?sh\b|\$\(|&&|;\s*rm\b|>\s*/|\brm\s+-|os\.system|subprocess\."
     r"|\b(?:curl|wget|sudo)\b"
+)
+# The APIs, settings and terms that advice may name beside those of the evidence and the taxonomy:
+# models like to invent functions. A line a family, names without their arguments.
+NAMES: Final = frozenset(
+    files("detector.judge").joinpath("known_apis.txt").read_text("utf-8").split()
 )
 _DIGIT: Final = re.compile(r"\d+")
 _FREE: Final = frozenset({"0", "1", "2"})  # "one of 2 streams" counts nothing

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detector.activity import Activity
-from detector.evidence import SourceLine, gather, visible, words
+from detector.evidence import gather, visible, words
 from detector.evidence.listing import around
 from detector.evidence.measures import MEASURES
 from detector.evidence.text import as_text
 from detector.region import Region
+from detector.report import SourceLine
 from detector.window import analyzed_time
 from tests.judging import STEP, evidence_of, loader, readback, readback_trace
 from tests.traces import call, kernel, launch, op, python, repeat, trace_of

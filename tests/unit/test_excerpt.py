@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from detector.activity import Activity
 from detector.evidence import excerpt as module
 from detector.evidence import heaviest
-from detector.evidence.excerpt import Excerpt, excerpt
+from detector.evidence.excerpt import excerpt
 from detector.patterns import Occurrences
+from detector.report.events import Excerpt, TopEvent
 from detector.trace import NS_PER_US
 from detector.window import analyzed_time
 from tests.traces import Event, kernel, launch, op, python, sync, trace_of
@@ -36,9 +37,11 @@ def excerpt_of(
 
 def bars(shown: Excerpt, label: str) -> list[tuple[float, float, int, int, bool]]:
     """(start, end, level, events, at fault) of each bar, µs on the trace's axis."""
-    (strip,) = [strip for strip in shown.strips if strip.label == label]
-    columns = strip.start / US, strip.end / US, strip.depth, strip.count, strip.at_fault
-    return sorted(zip(*(column.tolist() for column in columns), strict=True))
+    (track,) = [track for track in shown.tracks if track.label == label]
+    start = [round(shown.start_us + us, 3) for us in track.start_us]
+    end = [round(a + us, 3) for a, us in zip(start, track.dur_us, strict=True)]
+    at_fault = [i in track.at_fault for i in range(len(start))]
+    return sorted(zip(start, end, track.depth, track.count, at_fault, strict=True))
 
 
 def test_threads_and_streams_are_shown_with_what_is_at_fault():
@@ -49,7 +52,7 @@ def test_threads_and_streams_are_shown_with_what_is_at_fault():
         launch(920, 10, corr=1),
         kernel("k", 950, 40, corr=1),
     )
-    assert [strip.label for strip in shown.strips] == ["thread 1 (main)", "stream 7"]
+    assert [track.label for track in shown.tracks] == ["thread 1 (main)", "stream 7"]
     assert bars(shown, "thread 1 (main)") == [
         (0, 900, 0, 1, False),
         (100, 800, 1, 1, True),
@@ -57,7 +60,7 @@ def test_threads_and_streams_are_shown_with_what_is_at_fault():
         (920, 930, 1, 1, False),
     ]
     assert bars(shown, "stream 7") == [(950, 990, 0, 1, False)]
-    assert [edge.tolist() for edge in shown.spans] == [[100 * US], [800 * US]]
+    assert shown.spans_us == ((100 - shown.start_us, 800 - shown.start_us),)
     assert (shown.events, shown.hidden) == (5, 0)
 
 
@@ -66,7 +69,7 @@ def test_what_began_before_the_place_is_shown_from_its_own_start():
         op("aten::mm", 0, 5000), op("bad", 4000, 100), op("later", 4900, 5), place=(4000, 4100)
     )
     assert bars(shown, "thread 1 (main)") == [(0, 5000, 0, 1, False), (4000, 4100, 1, 1, True)]
-    assert (shown.start, shown.end) == (3996 * US, 4104 * US)
+    assert (shown.start_us, shown.end_us) == (3996, 4104)
 
 
 def test_frames_that_only_wrap_others_are_left_out():
@@ -98,44 +101,44 @@ def few(monkeypatch):
 def test_short_neighbors_are_joined_and_none_is_lost(few):
     events = [kernel("k", float(i), 0.5) for i in range(90)]
     shown = excerpt_of(*events, op("bad", 0, 90), place=(0, 90))
-    (stream,) = [strip for strip in shown.strips if strip.is_device]
-    assert len(stream) < module.MOST_EVENTS
-    assert stream.count.sum() == 90
-    assert stream.busy.sum() == 90 * 500
+    (stream,) = [track for track in shown.tracks if track.is_device]
+    assert len(stream.count) < module.MOST_EVENTS
+    assert sum(stream.count) == 90
+    assert sum(stream.busy_us) == pytest.approx(90 * 0.5)
     assert shown.hidden == 0
 
 
 def test_what_is_at_fault_is_never_joined_with_what_is_not(few):
     events = [op("bad" if i % 2 else "good", i + 0.1 * (i % 2), 0.9) for i in range(90)]
     shown = excerpt_of(*events, place=(0, 90))
-    (strip,) = shown.strips
-    assert strip.count[strip.at_fault].sum() == 45
-    assert strip.count[~strip.at_fault].sum() == 45
-    assert len(strip) <= module.MOST_EVENTS
-    assert len(shown.spans[0]) <= module.MOST_SPANS
+    (track,) = shown.tracks
+    assert sum(track.count[i] for i in track.at_fault) == 45
+    assert sum(track.count) == 90
+    assert len(track.count) <= module.MOST_EVENTS
+    assert len(shown.spans_us) <= module.MOST_SPANS
 
 
 def test_a_place_with_too_many_events_is_shown_where_most_occurrences_are(few):
     events = [op("good", float(i), 0.5) for i in range(300)]
     events += [op("bad", 200.6 + i, 0.3) for i in range(20)]
     shown = excerpt_of(*events, place=(0, 300))
-    assert shown.place == (0, 300 * US)
-    assert shown.start < 201 * US < 220 * US < shown.end
-    assert shown.end - shown.start < 120 * US
+    assert shown.place_us == (0, 300)
+    assert shown.start_us < 201 < 220 < shown.end_us
+    assert shown.end_us - shown.start_us < 120
     assert shown.events <= 1.3 * module.WIDEST
 
 
 def test_tracks_beyond_the_most_are_counted():
     events = [op("bad" if t == 9 else "good", 10, 50 + t, thread=t) for t in range(1, 10)]
     shown = excerpt_of(*events)
-    assert len(shown.strips) == module.MOST_TRACKS
-    assert any(strip.label.startswith("thread 9") for strip in shown.strips)
+    assert len(shown.tracks) == module.MOST_TRACKS
+    assert any(track.label.startswith("thread 9") for track in shown.tracks)
     assert shown.hidden == 9 - module.MOST_TRACKS
 
 
 def test_streams_of_several_devices_are_distinguished():
     events = [kernel("bad", 10, 50, device=d, stream=7) for d in (0, 1)]
-    labels = [strip.label for strip in excerpt_of(*events).strips]
+    labels = [track.label for track in excerpt_of(*events).tracks]
     assert sorted(labels) == ["GPU 0 stream 7", "GPU 1 stream 7"]
 
 
@@ -149,19 +152,18 @@ def test_every_event_of_the_place_is_drawn_or_counted(listed):
         for start, length, bad, stream in listed
     ]
     shown = excerpt_of(*events, op("program", 0, 1200))
-    drawn = sum(int(strip.count.sum()) for strip in shown.strips)
-    assert drawn + shown.hidden == shown.events
-    for strip in shown.strips:
-        assert (strip.end >= strip.start).all()
-        assert (strip.start < shown.end).all()
-        assert (strip.end > shown.start).all()
-    assert all(a < b for a, b in pairwise(shown.spans[0].tolist()))
+    assert sum(sum(track.count) for track in shown.tracks) + shown.hidden == shown.events
+    for track in shown.tracks:
+        assert all(us >= 0 for us in track.dur_us)
+        assert all(us < shown.end_us - shown.start_us for us in track.start_us)
+        assert all(a + us > 0 for a, us in zip(track.start_us, track.dur_us, strict=True))
+    assert all(a < b for (a, _), (b, _) in pairwise(shown.spans_us))
 
 
 # -- the heaviest ------------------------------------------------------------------------------
 
 
-def heavy(*events: Event) -> tuple[tuple[heaviest.Heavy, ...], tuple[heaviest.Heavy, ...]]:
+def heavy(*events: Event) -> tuple[tuple[TopEvent, ...], tuple[TopEvent, ...]]:
     trace = trace_of(*events)
     activity, analyzed = Activity(trace), analyzed_time(trace)
     return heaviest.kernels(activity, analyzed), heaviest.ops(activity, analyzed)
@@ -179,12 +181,12 @@ def test_kernels_and_ops_are_ranked_by_their_time_with_shapes():
         kernel("fill", 600, 10),
     )
     assert kernels == (
-        heaviest.Heavy("gemm<float>", 2, 450 * US, 0, "[[8, 8], [8, 8]]"),
-        heaviest.Heavy("fill", 1, 10 * US),
+        TopEvent("gemm<float>", 2, 450, 0, "[[8, 8], [8, 8]]"),
+        TopEvent("fill", 1, 10),
     )
     assert ops == (
-        heaviest.Heavy("aten::mm", 2, 70 * US, 450 * US, "[[8, 8], [8, 8]]"),
-        heaviest.Heavy("aten::linear", 1, 30 * US),
+        TopEvent("aten::mm", 2, 70, 450, "[[8, 8], [8, 8]]"),
+        TopEvent("aten::linear", 1, 30),
     )
 
 

@@ -10,7 +10,7 @@ from detector import gpu_specs
 from detector.activity import Activity
 from detector.evidence import heaviest
 from detector.evidence.arithmetic import Arithmetic, Work
-from detector.evidence.heaviest import Heavy
+from detector.report.events import TopEvent
 from detector.window import analyzed_time
 from tests.traces import Event, kernel, launch, op, trace_of
 
@@ -104,7 +104,7 @@ def test_a_convolution_s_output_is_known_from_its_gradient():
 # -- of a trace ------------------------------------------------------------------------------------
 
 
-def heavy(*events: Event, **rest: object) -> tuple[tuple[Heavy, ...], tuple[Heavy, ...]]:
+def heavy(*events: Event, **rest: object) -> tuple[tuple[TopEvent, ...], tuple[TopEvent, ...]]:
     trace = trace_of(*events, **rest)
     activity, analyzed = Activity(trace), analyzed_time(trace)
     return heaviest.kernels(activity, analyzed), heaviest.ops(activity, analyzed)
@@ -122,64 +122,56 @@ def product(at: float, us: float, corr: int, name: str = "volta_sgemm", **rest: 
 
 def test_a_product_is_set_beside_the_peak_of_its_type():
     (gemm,), (mm,) = heavy(*product(0, 200, 1), *product(300, 200, 2), metadata=V100)
-    assert mm.rate == gemm.rate
-    assert gemm.rate is not None
-    assert gemm.rate.tflop_per_s == pytest.approx(10)
-    assert gemm.rate.gb_per_s == pytest.approx(60)
-    assert gemm.rate.share == pytest.approx(10 / 15.7)
-    assert gemm.rate.limit == "fp32 arithmetic"
+    assert (mm.tflop_per_s, mm.peak_share) == (gemm.tflop_per_s, gemm.peak_share)
+    assert gemm.tflop_per_s == pytest.approx(10)
+    assert gemm.gb_per_s == pytest.approx(60)
+    assert gemm.peak_share == pytest.approx(10 / 15.7)
+    assert gemm.limit == "fp32 arithmetic"
 
 
 def test_halves_have_the_peak_of_tensor_cores():
     halves = {"types": '["c10::Half", "c10::Half"]'}
     (gemm,), _ = heavy(*product(0, 200, 1, **halves), metadata=V100)
-    assert gemm.rate is not None
-    assert (gemm.rate.limit, gemm.rate.share) == ("fp16 arithmetic", pytest.approx(10 / 125))
+    assert (gemm.limit, gemm.peak_share) == ("fp16 arithmetic", pytest.approx(10 / 125))
 
 
 def test_fp32_on_tensor_cores_is_tf32():
     a100 = {"deviceProperties": [{"id": 0, "name": "NVIDIA A100-SXM4-80GB"}]}
     (gemm,), _ = heavy(*product(0, 200, 1, "ampere_sgemm_tensorop_s1688"), metadata=a100)
-    assert gemm.rate is not None
-    assert (gemm.rate.limit, gemm.rate.share) == ("TF32 arithmetic", pytest.approx(10 / 156))
+    assert (gemm.limit, gemm.peak_share) == ("TF32 arithmetic", pytest.approx(10 / 156))
 
 
 def test_what_converts_beside_a_product_does_none_of_its_work():
     events = [*product(0, 200, 1), launch(7, 2, corr=2)]
     events += [kernel("batched_transpose", 300, 100, corr=2)]
     (gemm, transposed), (mm,) = heavy(*events, metadata=V100)
-    assert gemm.rate is not None
-    assert mm.rate is not None
-    assert gemm.rate.tflop_per_s == pytest.approx(10)
-    assert transposed.rate is None
-    assert mm.rate.tflop_per_s == pytest.approx(2e9 / 300e-6 / 1e12)  # the op takes both
+    assert gemm.tflop_per_s == pytest.approx(10)
+    assert transposed.tflop_per_s == 0
+    assert mm.tflop_per_s == pytest.approx(2e9 / 300e-6 / 1e12)  # the op takes both
 
 
 def test_a_pointwise_kernel_is_bound_by_memory():
     add = {"dims": "[[1000000], [1000000]]", "types": FLOATS}
     events = [op("aten::add", 0, 10, **add), launch(1, 5, corr=1), kernel("k", 10, 20, corr=1)]
     (found,), _ = heavy(*events, metadata=V100)
-    assert found.rate is not None
-    assert found.rate.gb_per_s == pytest.approx(600)
-    assert (found.rate.limit, found.rate.share) == ("memory bandwidth", pytest.approx(600 / 900))
+    assert found.gb_per_s == pytest.approx(600)
+    assert (found.limit, found.peak_share) == ("memory bandwidth", pytest.approx(600 / 900))
 
 
 def test_an_unknown_device_has_rates_and_no_share():
     (gemm,), _ = heavy(*product(0, 200, 1))
-    assert gemm.rate is not None
-    assert (gemm.rate.share, gemm.rate.limit) == (0, "")
+    assert (gemm.peak_share, gemm.limit) == (0, "")
 
 
 def test_on_a_cpu_run_an_op_computes_itself():
     given = {"dims": "[[1000, 1000], [1000, 1000]]", "types": FLOATS}
     _, (mm,) = heavy(op("aten::mm", 0, 2000, **given))
-    assert mm.rate is not None
-    assert mm.rate.tflop_per_s == pytest.approx(1)
+    assert mm.tflop_per_s == pytest.approx(1)
 
 
 def test_without_shapes_there_is_no_rate():
     (gemm,), (mm,) = heavy(*product(0, 200, 1, dims="", types=""), metadata=V100)
-    assert gemm.rate is mm.rate is None
+    assert gemm.gb_per_s == mm.gb_per_s == 0
 
 
 # -- the table of devices --------------------------------------------------------------------------
