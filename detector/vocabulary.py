@@ -162,6 +162,12 @@ COPIES_ONLY: Final = re.compile(
     r"^aten::(copy_|clone|contiguous|cat|_cat|stack|hstack|vstack|concat|repeat|reshape"
     r"|repeat_interleave|tile|narrow_copy)$"
 )
+COPIES: Final = re.compile(r"^aten::copy_$")
+CONTIGUOUS: Final = re.compile(r"^aten::contiguous$")
+# The backward of an activation, by the name of its forward.
+ACTIVATION_BACKWARD: Final = re.compile(
+    r"^aten::(gelu|silu|elu|mish|relu|leaky_relu|hardswish|hardtanh|softplus|sigmoid|tanh)_backward$"
+)
 # Ops whose copies are their way of working: torch's own, and nodes of the backward pass.
 COPIES_FOR_ITSELF: Final = re.compile(r"^(aten::|torch(::|\.)|c10d::|\w+Backward\d+$)")
 DDP_PASS: Final = re.compile(r"^DistributedDataParallel\.forward$")
@@ -206,6 +212,8 @@ CUSTOM_NODE: Final = re.compile(r"Backward$")
 RESTS: Final = re.compile(
     r"^<built-in (function (sleep|select)|method (acquire of _(thread|multiprocessing)|poll of))"
 )
+# A tensor that another process has sent is put into the memory that both share.
+RECEIVES: Final = re.compile(r"^aten::set_$")
 # A thread's sleep until another one of its process wakes it: a condition, or the lock below it.
 SLEEPS: Final = re.compile(r"^threading\.py\(\d+\): wait$|^<built-in method acquire of _thread\.")
 # Ranges that torch itself annotates; any other annotation is the program's own.
@@ -244,6 +252,10 @@ _STANDARD: Final = (
 LIBRARY_FRAME: Final = re.compile(
     rf"^<|site-packages|dist-packages|/lib/python3|/torch/|^nn\.Module|^(?:{_LIBRARIES})/"
     rf"|^(?:{_STANDARD})(?:/|\.py\()"
+)
+# Of these the standard library's, whose time is its caller's.
+STANDARD_FRAME: Final = re.compile(
+    rf"/lib/python3[^/]*/(?!(?:site|dist)-packages/)|^(?:{_STANDARD})(?:/|\.py\()"
 )
 # Frames that are nobody's to change, though no library's by their path: what a compiler has written
 # (its files are named by a hash), the wrappers of kernel libraries, and the hooks that torch calls

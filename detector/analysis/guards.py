@@ -36,11 +36,11 @@ DENSE_PYTHON: Final = 20  # python_function events per op: recording them slows 
 
 def blind(activity: Activity, analyzed: AnalyzedTime) -> dict[str, str]:
     """Pattern id -> why this trace cannot show it."""
-    unmet = _unmet(activity, analyzed)
+    unmet, with_device = _unmet(activity, analyzed), activity.has_device
     return {
         pattern.id: unmet[need]
         for pattern in PATTERNS
-        for need in [next((n for n in pattern.needs if n in unmet), None)]
+        for need in [next((n for n in pattern.needed(has_device=with_device) if n in unmet), None)]
         if need is not None
     }
 

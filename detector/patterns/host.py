@@ -17,7 +17,7 @@ from detector.patterns.conditions import (
     under_fsdp,
     uses_graphs,
 )
-from detector.patterns.pattern import WHOLE, Advice, Pattern
+from detector.patterns.pattern import PAUSED, WHOLE, Advice, Pattern
 from detector.patterns.repairs import quicker_host, shorter_gaps, spared_both_ways
 from detector.replay.repair import Repair
 from detector.signals import Signals
@@ -160,6 +160,7 @@ PATTERNS: Final = (
         place=gap_before,
         assumes="the work can be hoisted out of the step; gaps shrink to the usual one",
         explains=("python", "between", "restart"),
+        error=PAUSED,
         title="Python overhead between launches",
         what="Hooks, logging or bookkeeping keep the interpreter busy while no work is launched.",
         look="Python time while nothing computes, without a synchronization or a loader",
@@ -221,6 +222,7 @@ PATTERNS: Final = (
         assumes="an isolated pause of the interpreter is a collection; collecting can wait",
         explains=("collection", "nothing", "between", "python"),
         proof="collection",
+        error=PAUSED,
         title="Garbage collection pauses the step",
         what="The step waits while Python's garbage collector runs, or the interpreter stops as if "
         "it did.",

@@ -5,20 +5,23 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from detector import vocabulary
 from detector.index_sets import difference
 from detector.patterns import capability
 from detector.patterns.conditions import has_loader, in_inference, on_cpu, under_ddp
-from detector.patterns.pattern import WHOLE, Advice, Pattern
+from detector.patterns.pattern import PAUSED, WHOLE, Advice, Pattern
 from detector.patterns.places import op_around
 from detector.patterns.repairs import CALL_NS, removed, shorter_gaps
 from detector.replay.repair import Repair
 from detector.signals import Signals
 from detector.signals.copies import made_for
+from detector.signals.host import fetch_ns, resting, tensors_in, waited
 from detector.signals.python import calls_of, gap_before
 from detector.trace import Int64
 
+APART: Final = 8  # as many tensors are samples, not fields
 _LOADER: Final = ("loader",)
 _PRODUCTIVE: Final = ("copy", "pageable", "sync-copy", "restart", "dispatch", "latency")
 
@@ -67,10 +70,49 @@ def _behind_the_rest(s: Signals, rows: Int64) -> Repair:
     return Repair(work=(rows, (s.trace.dur[rows] * left).astype(np.int64)))
 
 
+def _made_by_workers(s: Signals, rows: Int64) -> Repair:
+    """The loader's calls go. Without a device that hides it, what it takes to fetch a worker's
+    batch stays."""
+    if s.activity.has_device:
+        return removed(s, rows)
+    share = fetch_ns(np.zeros(len(rows), np.int64)) / np.maximum(s.trace.dur[rows], 1)
+    return _quicker(s, rows, np.minimum(share, 1.0))
+
+
+def _quicker(s: Signals, rows: Int64, share: npt.NDArray[np.float64]) -> Repair:
+    """These calls of one thread keep a share each, all inside them alike."""
+    inside = s.inside(rows)
+    which = np.searchsorted(s.trace.start[rows], s.trace.start[inside], side="right") - 1
+    return Repair(own=(inside, (s.own_time[inside] * share[which]).astype(np.int64)))
+
+
+def _no_wait(s: Signals, rows: Int64) -> Repair:
+    """The waits go. Without a device that hides it, what it takes to fetch a batch stays."""
+    if s.activity.has_device:
+        return removed(s, rows)
+    rest = resting(s, rows)
+    if len(rest):
+        return Repair(own=(rest, np.zeros(len(rest), np.int64)))
+    return Repair(own=(rows, np.maximum(s.own_time[rows] - waited(s, rows), 0)))
+
+
 def _prepared_before(s: Signals, rows: Int64) -> Repair:
-    """Frames and ops that prepare go; what is known as a stretch only shrinks to the usual one."""
+    """Frames and ops that prepare go; what is known as a stretch only shrinks to the usual one. So
+    does the fetching of samples that come apart, as they are to be prepared."""
     seen = np.intersect1d(rows, s["preprocessing"])
-    return Repair(remove=seen) | shorter_gaps(s, difference(rows, seen))
+    return Repair(remove=seen) | shorter_gaps(s, difference(rows, seen)) | _joined_batches(s)
+
+
+def _joined_batches(s: Signals) -> Repair:
+    """On a CPU run: batches that workers send as many tensors are fetched as a few."""
+    if s.activity.has_device:
+        return Repair()
+    waits = s.named(s.activity.loader_rows, "loader_workers")
+    count = tensors_in(s, waits)
+    waits, count = waits[count >= APART], count[count >= APART]
+    spared = 1 - fetch_ns(np.zeros_like(count)) / fetch_ns(count)
+    taken = s.trace.dur[waits]
+    return _quicker(s, waits, 1 - spared * (taken - waited(s, waits)) / np.maximum(taken, 1))
 
 
 PATTERNS: Final = (
@@ -80,7 +122,7 @@ PATTERNS: Final = (
         side="cpu",
         needs=("host",),
         signal="loader-sync",
-        repair=removed,
+        repair=_made_by_workers,
         assumes="workers make batches as fast as they are consumed",
         explains=_LOADER,
         error=WHOLE,
@@ -90,7 +132,8 @@ PATTERNS: Final = (
         look="enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ while nothing computes",
         costs="While the training thread makes a batch it launches nothing. As soon as the queued "
         "work is done, the device waits for the rest of the batch, in every step.",
-        repaired="The loader's calls go, with all inside them.",
+        repaired="The loader's calls go, with all inside them; on a CPU run what it takes to "
+        "fetch a worker's batch stays.",
         harmless="The device has work queued for longer than a batch takes to make: then the call "
         "is hidden, and the replay saves nothing.",
         advice=(
@@ -121,7 +164,7 @@ PATTERNS: Final = (
         side="cpu",
         needs=("host",),
         signal="loader-workers",
-        repair=removed,
+        repair=_no_wait,
         assumes="with enough workers no batch is waited for",
         explains=_LOADER,
         error=WHOLE,
@@ -130,9 +173,10 @@ PATTERNS: Final = (
         look="_MultiProcessingDataLoaderIter.__next__ waits, periodic or long at an epoch's start",
         costs="The loop stands still until the next batch arrives. Waits every few steps mean too "
         "few workers; one long wait at the start of an epoch means that workers start again.",
-        repaired="The waits for batches go.",
-        harmless="The waits are a few tens of microseconds: what it takes to fetch a batch that is "
-        "ready.",
+        repaired="The waits for batches go; on a CPU run what it takes to fetch a batch that is "
+        "ready stays.",
+        harmless="The waits are what it takes to fetch a batch that is ready: some milliseconds "
+        "where it comes as many tensors.",
         advice=(
             Advice(
                 "Add workers while cores are left, keep them alive between epochs, or make "
@@ -159,6 +203,7 @@ PATTERNS: Final = (
         place=gap_before,
         assumes="workers do this in parallel, and keep up",
         explains=("preprocessing",),
+        error=PAUSED,
         title="Preprocessing on the training thread",
         what="Image, text or array work runs on the thread that should feed the model.",
         look="PIL, numpy, cv2 or tokenizer frames, or CPU tensor ops, while the launch queue is "
@@ -166,7 +211,8 @@ PATTERNS: Final = (
         costs="The thread launches nothing meanwhile: the device runs dry for as long as the "
         "preparation takes.",
         repaired="The frames and ops that prepare data go; array work between a tensor and the "
-        "next shrinks to the usual gap.",
+        "next shrinks to the usual gap. On a CPU run samples that the loader sends apart come "
+        "together.",
         harmless="The work overlaps with queued device work, or has to wait for the model's last "
         "answer anyway.",
         advice=(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
+from detector import vocabulary
 from detector.patterns.conditions import (
     caches_nothing,
     empties_cache,
@@ -16,6 +19,50 @@ from detector.patterns.conditions import (
 )
 from detector.patterns.pattern import WHOLE, Advice, Pattern
 from detector.patterns.repairs import dropped, removed, spared_both_ways
+from detector.replay.repair import Repair
+from detector.signals import Signals
+from detector.trace import Cat, Int64
+
+# An activation's backward takes about as long as its forward (0.9 to 1.4 times as recorded); where
+# its gradient comes in another layout than its input, 4 to 14 times.
+BACKWARD_OF_FORWARD: Final = 1.5
+
+
+def _in_one_layout(s: Signals, rows: Int64) -> Repair:
+    """The transforms go. On a CPU run their backward, too, and the backward of activations takes no
+    longer than one with its tensors in one layout."""
+    if s.activity.has_device:
+        return dropped(s, rows)
+    return spared_both_ways(s, rows) | Repair(own=_slow_backward(s))
+
+
+def _slow_backward(s: Signals) -> tuple[Int64, Int64]:
+    """Backward ops of activations that take much longer than the forward of the same shape, and how
+    long they may take."""
+    ops = s.activity.aten
+    backward = s.activity.named(ops, vocabulary.ACTIVATION_BACKWARD, Cat.CPU_OP)
+    wanted = {_activation(s, row) for row in backward.tolist()}
+    took: dict[tuple[str, str], list[int]] = {}
+    for row in np.setdiff1d(ops, backward).tolist():
+        if (key := _activation(s, row)) in wanted:
+            took.setdefault(key, []).append(int(s.own_time[row]))
+    most = np.array(
+        [
+            BACKWARD_OF_FORWARD * np.median(took.get(_activation(s, row), [np.inf]))
+            for row in backward.tolist()
+        ]
+    )
+    slow = s.own_time[backward] > most
+    return backward[slow], most[slow].astype(np.int64)
+
+
+def _activation(s: Signals, row: int) -> tuple[str, str]:
+    """The op by the name of its forward, and the shape of its first input as text."""
+    trace = s.trace
+    name = trace.names[trace.name[row]].removesuffix("_backward")
+    dims = trace.dims[row]
+    return name, trace.names[dims].partition("]")[0] if dims >= 0 else ""
+
 
 PATTERNS: Final = (
     Pattern(
@@ -139,15 +186,19 @@ PATTERNS: Final = (
         kind="opportunity",
         side="gpu",
         needs=("device",),
+        needs_on_cpu=("host", "shapes"),
         signal="layout-kernel",
-        repair=dropped,
+        repair=_in_one_layout,
         assumes="model and input stay in the layout of the kernels",
-        explains=("compute",),
+        explains=("compute", "cpu-compute"),
         title="Layout transforms around convolutions",
         what="Each convolution converts between NCHW and NHWC and back.",
-        look="nchwToNhwc and nhwcToNchw kernels, or reorders",
-        costs="Each transform reads and writes a whole activation.",
-        repaired="The transforming kernels go.",
+        look="nchwToNhwc and nhwcToNchw kernels, or reorders; on a CPU aten::to that copies and "
+        "changes no type, and the contiguous after a convolution",
+        costs="Each transform reads and writes a whole activation. On a CPU the backward of an "
+        "activation takes several times as long where its tensors differ in layout.",
+        repaired="The transforming kernels go; on a CPU run the ops that transform, their "
+        "backward, and what the backward of activations takes beyond 1.5 times their forward.",
         harmless="One at the input and one at the output of the model.",
         advice=(
             Advice(

@@ -23,9 +23,10 @@ Kind = Literal["fault", "opportunity"]
 # What of a region's named events an explanation cites.
 Cited = Literal["op", "launched", "kernel", "copy", "call", "frame", "collective"]
 
-# What known faults cost, over what their replays said: of 161 of 5 % and more in training programs
-# (100 injected, 61 recorded) 83 % lie within these.
+# What known faults cost, over what their replays say; `scripts/pair_gains.py` measures it.
 WHOLE: Final = (0.75, 1.33)  # where a repair takes out whole what was recorded
+LEFT: Final = (0.67, 1.5)  # where it leaves a share that recordings have shown
+PAUSED: Final = (0.75, 1.75)  # after a long pause what comes is slower, too: caches are cold
 SHARED: Final = (0.5, 2.0)  # where it leaves an assumed share, or what it takes out is not all
 
 
@@ -75,6 +76,7 @@ class Pattern:
     ``id``: kebab-case, its family first; the label of datasets, the class of models, the key of
     reports; it never changes its meaning. ``side``: who has to change, the host's program or the
     work on the device. ``needs``: what the trace has to hold. ``signal`` names its occurrences;
+    ``needs_on_cpu``: the same of a CPU run, where it differs;
     ``repair`` turns their rows into what goes or takes less; ``assumes`` says in words under which
     assumptions; ``explains``: the causes of the ledger that it accounts for; ``applies``: whether
     device and program allow the better way; ``place``: the time of each occurrence; ``error``: from
@@ -97,6 +99,7 @@ class Pattern:
     assumes: str
     explains: tuple[str, ...]
     applies: Callable[[Signals], bool] = lambda _: True
+    needs_on_cpu: tuple[Need, ...] | None = None
     place: Place = own_time
     error: tuple[float, float] = SHARED
     proof: str = ""
@@ -110,6 +113,10 @@ class Pattern:
     facts: tuple[str, ...]
     cites: Cited | None = None
     counted: str | None = "times"
+
+    def needed(self, *, has_device: bool) -> tuple[Need, ...]:
+        """What a trace with, or without, a device has to hold."""
+        return self.needs if has_device or self.needs_on_cpu is None else self.needs_on_cpu
 
     @property
     def family(self) -> str:

@@ -49,7 +49,7 @@ def has_device(report: Report) -> bool:
     could be checked.
     """
     blind = {row.pattern for row in report.not_checked}
-    if all(pattern.id in blind for pattern in PATTERNS if "device" in pattern.needs):
+    if all(p.id in blind for p in PATTERNS if "device" in p.needed(has_device=False)):
         return False
     return bool(report.source.kernels or report.source.devices)
 

@@ -28,6 +28,8 @@ def page(p: Pattern, *, linked: bool = True, picture: str = "") -> str:
     ``picture``: the address of one from a recorded pair."""
     index = " · [all patterns](README.md)" if linked else ""
     needs = "\n".join(f"- {NEEDS[need]}" for need in p.needs)
+    if p.needs_on_cpu is not None:
+        needs += "".join(f"\n- on a CPU run: {NEEDS[need]}" for need in p.needs_on_cpu)
     guess = (
         f", without any {CAUSES[p.proof].label.removeprefix('host: ')} in the trace as a lead alone"
         if p.proof

@@ -11,9 +11,18 @@ from typing import Final
 import numpy as np
 
 from detector import vocabulary
-from detector.index_sets import difference, distinct
+from detector.index_sets import difference, distinct, union
 from detector.signals.definition import Signal, Signals
-from detector.signals.event_sets import bias_before_norm, casts, misaligned_matmuls, multiprocessors
+from detector.signals.event_sets import (
+    bias_before_norm,
+    casts,
+    is_image,
+    is_number,
+    keeps_type,
+    matching,
+    misaligned_matmuls,
+    multiprocessors,
+)
 from detector.trace import Bool, Cat, Int64
 
 SHORT_NS: Final = 5_000  # a kernel below is mostly its own start
@@ -132,10 +141,48 @@ def in_runs(hit: Bool, group: Int64) -> Bool:
 
 
 def cast_ops(s: Signals) -> Int64:
-    """Outermost ops that change a tensor's type and leave it on its device."""
+    """Outermost ops that change a tensor's type and leave it on its device.
+
+    Not of the numbers that an op of arithmetic is called with: it makes a tensor of each for
+    itself. Where no shapes are recorded, what it casts counts as such a number.
+    """
     rows = s.enclosing(casts(s.activity), vocabulary.HOST["to"])
     rows = np.unique(rows[rows >= 0])
-    return _computing(s, rows)
+    if not s.activity.has_device:
+        rows = difference(rows, s["layout-kernel"])
+    inside = np.isin(s.trace.parent[rows], s.activity.ops("pointwise"))
+    dims = s.trace.dims[rows]
+    number = inside & ((dims < 0) | matching(s.activity, dims, is_number))
+    return _computing(s, rows[~number])
+
+
+def layout_work(s: Signals) -> Int64:
+    """Kernels that convert between layouts. On a CPU run the outermost ops that do: ``to`` that
+    copies and changes no type, and ``contiguous`` of what a convolution made."""
+    a = s.activity
+    return a.kernels_of("layout") if a.has_device else layout_ops(s)
+
+
+def layout_ops(s: Signals) -> Int64:
+    """Ops that bring a tensor of four dimensions and more into another layout, outside the loader.
+
+    None where nothing converts to a layout: a ``contiguous`` alone may have any reason.
+    """
+    trace, a = s.trace, s.activity
+    copies = a.named(s.cpu_ops, vocabulary.COPIES, Cat.CPU_OP)
+    copies = copies[matching(a, trace.dims[copies], is_image)]
+    copies = copies[matching(a, trace.types[copies], keeps_type)]
+    to = s.enclosing(copies, vocabulary.HOST["to"])
+    to = np.unique(to[to >= 0])
+    if not len(to):
+        return to
+    plain = s.enclosing(copies, vocabulary.CONTIGUOUS)
+    plain = s.on(np.unique(plain[plain >= 0]), s.main_thread)
+    top = s.on(a.top_ops, s.main_thread)
+    place = np.searchsorted(top, plain)
+    after = np.isin(top[np.maximum(place - 1, 0)], a.ops("conv_call"))
+    outermost = top[np.minimum(place, len(top) - 1)] == plain
+    return _outside_loader(s, union(to, plain[after & outermost]))
 
 
 def copy_ops(s: Signals) -> Int64:
@@ -148,6 +195,7 @@ def copy_ops(s: Signals) -> Int64:
     a = s.activity
     rows = s.enclosing(a.ops("copy_op"), vocabulary.COPIES_ONLY)
     rows = difference(rows[rows >= 0], s.enclosing(s["cat-append"], vocabulary.COPIES_ONLY))
+    rows = rows if a.has_device else difference(rows, s["layout-kernel"])
     around = s.trace.parent[rows]
     rows = rows[~np.isin(around, a.named(s.cpu_ops, vocabulary.COPIES_FOR_ITSELF, Cat.CPU_OP))]
     rows = rows[~a.spans(s["cast-op"]).contain(s.trace.start[rows])]
@@ -207,7 +255,7 @@ SIGNALS: Final = (
     Signal("pointwise-chain", "Chains of pointwise kernels", pointwise_chains),
     Signal("cast-op", "Casts", cast_ops),
     Signal("copy-op", "Ops that only copy", copy_ops),
-    Signal("layout-kernel", "Layout transforms", lambda s: s.activity.kernels_of("layout")),
+    Signal("layout-kernel", "Layout transforms", layout_work),
     Signal("zero-grad", "zero_grad calls that fill", zero_grads),
     Signal("optimizer-walk", "Optimizer steps by parameter", optimizer_walks),
     Signal("bias-add", "Bias adds before a norm", bias_adds),

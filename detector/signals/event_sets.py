@@ -89,6 +89,22 @@ def is_shape(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(type(size) is int for size in value)
 
 
+def is_number(text: str) -> bool:
+    """Whether the first input has no dimensions: a single value."""
+    return parsed(text)[:1] == [[]]
+
+
+def is_image(text: str) -> bool:
+    """Whether the first input has four dimensions and more: a batch of images or volumes."""
+    return any(isinstance(shape, list) and len(shape) >= 4 for shape in parsed(text)[:1])
+
+
+def keeps_type(text: str) -> bool:
+    """Whether the first two inputs, both tensors, have one type."""
+    inputs = parsed(text)
+    return len(inputs) >= 2 and bool(inputs[0]) and inputs[0] == inputs[1]
+
+
 def appends(text: str) -> bool:
     """Whether a cat appends to a growing tensor: one dimension differs, 8 or more times."""
     inputs = parsed(text)

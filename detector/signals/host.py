@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from detector import vocabulary
+from detector.index_sets import intersection
 from detector.signals.definition import Signal, Signals
 from detector.signals.timeline import FOREVER
 from detector.trace import Bool, Cat, Int64
@@ -22,7 +23,11 @@ LEAST_STEPS: Final = 3  # as many stretches between steps tell what is usual the
 USUAL: Final = 4  # times the median: an ordinary stretch takes no longer
 OFTEN: Final = 4  # times, after all kernels have been used
 SEEN: Final = 0.95  # of the kernels by name
-READY_NS: Final = 1_500_000  # to fetch a worker's batch that is there: 1.2 to 1.4 ms as recorded
+# To fetch a worker's batch that is there, and for each of its tensors: as recorded on CPU runs 2
+# take 0.9 to 1.8 ms, 12 take 2.1 to 3.5.
+FETCH_NS: Final = 850_000
+FETCH_TENSOR_NS: Final = 250_000
+FIELDS: Final = 2  # tensors of an ordinary batch
 
 
 # -- compilation ---------------------------------------------------------------------------------
@@ -116,8 +121,9 @@ def pauses(s: Signals) -> Int64:
 
     Only isolated ones: where the next such stretch is fewer than 40 launches (on a CPU run: ops)
     away, the program itself does something there. Between two steps only where most other steps
-    follow each other without: the program has the same to do there each time. A row is the event
-    that ends the pause.
+    follow each other without: the program has the same to do there each time. Where stacks are
+    recorded only those that mostly pass without any frame's begin or end: a stopped interpreter
+    calls nothing. A row is the event that ends the pause.
     """
     a, trace = s.activity, s.trace
     rows = s.on(np.sort(np.concatenate([a.aten, s.calls, a.loader_rows])), s.main_thread)
@@ -131,6 +137,8 @@ def pauses(s: Signals) -> Int64:
     start = trace.start[rows[1:]]
     long = start - done >= PAUSE_NS
     long &= ~waits_for_ranks(s, done, np.maximum(start, done))
+    if trace.has_stacks:
+        long[long] = _silent(s, done[long], start[long])
     after = rows[1:][long]
     place = np.searchsorted(launches, start[long])
     if len(after) < 1:
@@ -140,6 +148,15 @@ def pauses(s: Signals) -> Int64:
     # The first launches of a trace come after whatever stands before the program.
     inside = (place > 0) & (place < len(launches))
     found: Int64 = after[alone & inside & ~_usual_between_steps(s, before, rows[1:])[long]]
+    return found
+
+
+def _silent(s: Signals, start: Int64, end: Int64) -> Bool:
+    """Of which stretches of the main thread, ascending, one piece without any event is half."""
+    lo, hi, of, _ = s.timeline(s.main_thread).during(start, end)
+    longest = np.zeros(len(start), np.int64)
+    np.maximum.at(longest, of, hi - lo)
+    found: Bool = 2 * longest >= end - start
     return found
 
 
@@ -234,7 +251,39 @@ def worker_waits(s: Signals) -> Int64:
     """Waits for a worker's batch. Without a device, not those in which the batch was there: nothing
     could hide what it takes to fetch it."""
     rows = _loader_calls(s, "loader_workers")
-    return rows if s.activity.has_device else rows[s.trace.dur[rows] > READY_NS]
+    return rows if s.activity.has_device else rows[waited(s, rows) > 0]
+
+
+def waited(s: Signals, rows: Int64) -> Int64:
+    """How long each of these waits for a worker's batch lasts beyond what it takes to fetch one
+    that is there, ns: what its frames rest, else all beyond the usual."""
+    trace = s.trace
+    if len(rest := resting(s, rows)):
+        return s.activity.spans(rest).covered(trace.start[rows], trace.end[rows])
+    found: Int64 = np.maximum(trace.dur[rows] - fetch_ns(tensors_in(s, rows)), 0)
+    return found
+
+
+def tensors_in(s: Signals, rows: Int64) -> Int64:
+    """How many tensors each of these waits for a worker's batch receives."""
+    ops = s.activity.named(s.cpu_ops, vocabulary.RECEIVES, Cat.CPU_OP)
+    at = np.sort(s.trace.start[s.on(ops, s.main_thread)])
+    start, end = s.trace.start[rows], s.trace.end[rows]
+    found: Int64 = np.searchsorted(at, end) - np.searchsorted(at, start)
+    return found
+
+
+def fetch_ns(tensors: Int64) -> Int64:
+    """What it takes to fetch a batch that is there, of so many tensors, but at least of two."""
+    found: Int64 = FETCH_NS + FETCH_TENSOR_NS * np.maximum(tensors, FIELDS)
+    return found
+
+
+def resting(s: Signals, rows: Int64) -> Int64:
+    """The frames inside these events in which nothing is done but to wait, or to sleep."""
+    frames = s.activity.of(Cat.PYTHON_FUNCTION)
+    rests = s.activity.named(frames, vocabulary.RESTS, Cat.PYTHON_FUNCTION)
+    return intersection(rests, s.inside(rows))
 
 
 def step_markers(s: Signals) -> Int64:

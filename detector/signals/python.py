@@ -12,9 +12,9 @@ from detector.activity import CALLS
 from detector.index_sets import difference, distinct, union
 from detector.signals.definition import Signal, Signals
 from detector.signals.event_sets import cat_appends, needless_dropout, needless_graph
-from detector.signals.frames import OWN, climb
+from detector.signals.frames import LIBRARY, NO_FRAME, OWN, climb
 from detector.signals.host import waits_for_ranks
-from detector.trace import Bool, Cat, Int64
+from detector.trace import Bool, Cat, Int8, Int64
 
 ROUNDS: Final = 10  # as many repeats of one op make a loop
 MOST_ACCESSES: Final = 6  # of a round
@@ -103,9 +103,10 @@ def _owners(s: Signals, start: Int64, end: Int64) -> Int64:
 def python_gaps(s: Signals) -> Int64:
     """Events before which the program's own Python ran for long: over four times the median.
 
-    Where stacks are recorded: in a frame of the program's own files. Else 0.4 to 5 ms without any
-    event. Waits for the backward engine and sleeps are none, nor what torch's own annotations (an
-    optimizer's step, a look into the compiler's cache) hold: the ledger calls that framework.
+    Where stacks are recorded: mostly in frames of the program's own files, and in what they call of
+    the standard library. Else 0.4 to 5 ms without any event. Waits for the backward engine and
+    sleeps are none, nor what torch's own annotations (an optimizer's step, a look into the
+    compiler's cache) hold: the ledger calls that framework.
     """
     found = gaps(s)
     return distinct(found.after[is_python(s, found)])
@@ -115,8 +116,6 @@ def is_python(s: Signals, found: Gaps) -> Bool:
     """Which gaps the program's own Python fills."""
     trace = s.trace
     pauses = np.isin(found.after, s["pause"])
-    frame = climb(trace, found.owner, s.frame_owner, 1)
-    own = (frame >= 0) & (s.frame_owner[trace.name[frame]] == OWN)
     frames = s.activity.of(Cat.PYTHON_FUNCTION)
     idle = [
         s.activity.named(frames, name, Cat.PYTHON_FUNCTION)
@@ -127,8 +126,33 @@ def is_python(s: Signals, found: Gaps) -> Bool:
     silent = ~np.bool_(trace.has_stacks) & (length >= least) & (length < most)
     other = _busy_elsewhere(s, found) | waits_for_ranks(s, found.start, found.end)
     other |= _array_work(s, found) | _of_torch(s, found.owner)
-    result: Bool = (own | silent) & ~waits & ~pauses & ~other
+    result: Bool = (_in_own_frames(s, found) | silent) & ~waits & ~pauses & ~other
     return result
+
+
+def _in_own_frames(s: Signals, found: Gaps) -> Bool:
+    """Of which gaps more than half passes in frames of the program's own files, or in what these
+    call of the standard library."""
+    trace, length = s.trace, found.end - found.start
+    if not trace.has_stacks:
+        return np.zeros(len(length), np.bool_)
+    lines = s.timeline(s.main_thread)
+    start, end, gap, segment = lines.during(found.start, found.end)
+    rows, which = np.unique(lines.row[segment], return_inverse=True)
+    frame = climb(trace, rows, calling_frame(s), LIBRARY)
+    own = (frame >= 0) & (s.frame_owner[trace.name[frame]] == OWN)
+    spent = np.bincount(gap, (end - start) * own[which], len(length))
+    result: Bool = 2 * spent > length
+    return result
+
+
+def calling_frame(s: Signals) -> Int8:
+    """``frame_owner`` without the frames of the standard library: their time is the caller's."""
+    owner = s.frame_owner.copy()
+    for i in np.flatnonzero(owner == LIBRARY).tolist():
+        if vocabulary.STANDARD_FRAME.search(s.trace.names[i]):
+            owner[i] = NO_FRAME
+    return owner
 
 
 def _of_torch(s: Signals, owner: Int64) -> Bool:

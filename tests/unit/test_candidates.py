@@ -469,9 +469,79 @@ def test_a_loop_in_the_loader_is_the_loader_s() -> None:
 
     outside = trace_of(*repeat((*rounds(0), op("aten::mm", 700, 200)), 5, 1_000))
     assert "host-loop-indexing" in shares(outside)
-    loader = annotation(LOADER, 0, 650)
-    inside = trace_of(*repeat((loader, *rounds(10), op("aten::mm", 700, 200)), 5, 1_000))
+    loader = annotation(LOADER, 0, 6_500)
+    inside = trace_of(*repeat((loader, *rounds(10), op("aten::mm", 6_510, 3_480)), 5, 10_000))
     assert set(shares(inside)) == {"input-dataloader-sync"}
+
+
+# -- what a repair leaves on a CPU run -------------------------------------------------------------
+
+WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+
+
+def received(start: float, tensors: int) -> tuple[Event, ...]:
+    return tuple(op("aten::set_", start + 10 * i, 5) for i in range(tensors))
+
+
+@pytest.mark.parametrize(("taken", "saved"), [(9_000, 9_000 - 1_350), (1_200, 0)])
+def test_workers_make_batches_and_fetching_them_stays(taken: float, saved: float) -> None:
+    step = annotation(LOADER, 0, taken), op("aten::mm", taken + 10, 3_000)
+    trace = trace_of(*repeat(step, 5, taken + 3_020))
+    found = [c for c in candidates(trace).found if c.pattern.id == "input-dataloader-sync"]
+    assert sum(c.alone_ns for c in found) == pytest.approx(5 * saved * 1_000, abs=1e5)
+
+
+def test_of_a_wait_for_a_batch_its_fetching_stays() -> None:
+    step = annotation(WORKERS, 0, 9_000), *received(500, 2), op("aten::mm", 9_010, 3_000)
+    trace = trace_of(*repeat(step, 5, 12_020))
+    saved = one(trace, "input-dataloader-starved").alone_ns
+    assert saved == pytest.approx(5 * (9_000 - 1_350) * 1_000, rel=0.01)
+
+
+def test_samples_that_come_apart_come_together_once_workers_prepare_them() -> None:
+    def saving(tensors: int) -> int:
+        step = (
+            annotation(WORKERS, 0, 3_850),
+            *received(500, tensors),
+            python("PIL/Image.py(1): resize", 4_000, 5_000),
+            op("aten::mm", 9_010, 3_000),
+        )
+        trace = trace_of(*repeat(step, 5, 12_020))
+        return one(trace, "input-main-thread-preprocessing").alone_ns
+
+    assert saving(12) - saving(2) == pytest.approx(5 * 2_500_000, rel=0.02)
+
+
+def optimizer_saving(name: str) -> float:
+    """What a better optimizer saves of its time, on a CPU run."""
+    ops = [op("aten::add_", 20 * i, 20) for i in range(50)]
+    step = annotation(f"Optimizer.step#{name}.step", 0, 1_000), *ops, op("aten::mm", 1_000, 500)
+    found = candidates(trace_of(*repeat(step, 10, 1_500))).found
+    saved = [c.alone_ns for c in found if c.pattern.id == "compute-single-tensor-optimizer"]
+    return sum(saved) / 10e6
+
+
+def test_a_fused_optimizer_leaves_a_quarter_on_a_cpu_and_others_all() -> None:
+    assert optimizer_saving("AdamW") == pytest.approx(0.75, abs=0.01)
+    assert optimizer_saving("RMSprop") == 0
+
+
+def test_the_backward_of_an_activation_in_two_layouts_is_as_long_as_in_one() -> None:
+    image, types = "[[8, 20, 36, 36], [8, 20, 36, 36], []]", '["float", "float", "Scalar"]'
+
+    def saving(backward: float) -> int:
+        step = (
+            op("aten::to", 0, 300),
+            op("aten::_to_copy", 1, 298),
+            op("aten::copy_", 2, 296, types=types, dims=image),
+            op("aten::conv2d", 300, 200, dims=image),
+            op("aten::gelu", 500, 100, dims=image),
+            op("aten::gelu_backward", 700, backward, dims=image),
+        )
+        trace = trace_of(*repeat(step, 10, 3_000))
+        return one(trace, "memory-layout-transform").alone_ns
+
+    assert saving(2_000) - saving(120) == pytest.approx(10 * 1_850_000, rel=0.01)
 
 
 # -- waiting for other ranks -----------------------------------------------------------------------

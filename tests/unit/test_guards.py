@@ -27,8 +27,8 @@ A100 = {"deviceProperties": [{"id": 0, "computeMajor": 8, "computeMinor": 0, "nu
 FULL = trace_of(*repeat(BODY, 2, 100), steps=STEPS, metadata=A100)
 
 
-def needing(*needs: Need) -> set[str]:
-    return {pattern.id for pattern in PATTERNS if set(needs) & set(pattern.needs)}
+def needing(*needs: Need, has_device: bool = True) -> set[str]:
+    return {p.id for p in PATTERNS if set(needs) & set(p.needed(has_device=has_device))}
 
 
 def blind_to(trace: Trace) -> dict[str, str]:
@@ -69,7 +69,7 @@ def test_what_is_missing_blinds_the_patterns_that_need_it(
     trace: Trace, needs: tuple[Need, ...], because: str
 ) -> None:
     found = blind_to(trace)
-    assert set(found) == needing(*needs)
+    assert set(found) == needing(*needs, has_device="device" not in needs)
     assert because in next(iter(found.values()))
     assert list(found) == [name for name in IDS if name in found]
 

@@ -22,12 +22,12 @@ def program(
     """Three batches that the training thread makes, in a function of this file, and their work."""
     events = []
     for i in range(3):
-        start = at + i * 1_000
-        length = 400 * (slow if i == 1 else 1)
+        start = at + i * 10_000
+        length = 4_000 * (slow if i == 1 else 1)
         events += [
             python(f"/home/me/{file}({line}): {function}", start, length),
             annotation(LOADER, start + 1, length - 2),
-            op("aten::mm", start + length + 10, 500),
+            op("aten::mm", start + length + 10, 5_000),
         ]
     return events
 

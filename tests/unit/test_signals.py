@@ -115,6 +115,15 @@ def test_an_isolated_pause_is_found() -> None:
     assert found("pause", *before, *moved) == ["aten::mm"]
 
 
+def test_with_frames_a_pause_calls_nothing() -> None:
+    """3 ms of one frame, and the same full of calls."""
+    halves = (*ops_after(0, 60), *ops_after(3_600, 60), python("train.py(1): step", 0, 4_300))
+    calls = [python("<built-in method join of str object>", 620 + 30 * i, 25) for i in range(98)]
+    assert found("pause", *halves) == ["aten::mm"]
+    assert found("pause", *halves, *calls) == []
+    assert found("python-gap", *halves, *calls) == ["aten::mm"]
+
+
 def test_a_rhythm_of_pauses_is_the_program_itself() -> None:
     assert found("pause", *steady(100, every=2_000)) == []
 
@@ -314,6 +323,17 @@ def test_without_frames_a_short_stretch_is_no_more_python_than_torch() -> None:
     assert found("python-gap", *stretch(300, own)) == ["aten::mm"]
 
 
+def test_the_standard_library_s_time_is_its_caller_s() -> None:
+    def stretch(caller: str, called: str) -> list[str]:
+        frames = (python(caller, 290, 610), python(called, 310, 580))
+        return found("python-gap", *ops_after(0), *frames, *ops_after(900))
+
+    assert stretch("train.py(7): log", "json/encoder.py(205): iterencode") == ["aten::mm"]
+    assert stretch("train.py(7): log", "/usr/lib/python3.11/copy.py(1): copy") == ["aten::mm"]
+    assert stretch("torch/optim/sgd.py(9): step", "contextlib.py(1): inner") == []
+    assert stretch("train.py(7): log", "torch/optim/sgd.py(9): step") == []
+
+
 def steps_apart(*between: float) -> tuple[Event, ...]:
     """A CPU run's steps of 60 ops, with so much nothing between one and the next."""
     events: list[Event] = []
@@ -468,6 +488,60 @@ def test_to_fetch_a_batch_that_is_there_is_no_wait_without_a_device() -> None:
     assert found("loader-workers", short, long) == [name]
     device = (launch(2_000, 5, corr=1), kernel("gemm", 2_010, 50, corr=1))
     assert found("loader-workers", short, *device) == [name]
+
+
+def test_each_tensor_of_a_batch_takes_its_time_to_fetch() -> None:
+    name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+    wait, product = annotation(name, 0, 3_200), op("aten::mm", 4_000, 500)
+    received = [op("aten::set_", 300 + 200 * i, 5) for i in range(12)]
+    assert found("loader-workers", wait, *received[:2], product) == [name]
+    assert found("loader-workers", wait, *received, product) == []
+
+
+def test_with_frames_a_wait_for_a_batch_rests() -> None:
+    name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+    waits = annotation(name, 0, 9_000), annotation(name, 10_000, 9_000)
+    poll = python("<built-in method poll of select.poll object at 0x7f>", 10_100, 8_000)
+    trace = trace_of(*waits, poll, op("aten::mm", 20_000, 500))
+    assert trace.start[signals_of(trace)["loader-workers"]].tolist() == [10_000_000]
+
+
+IMAGE = "[[8, 20, 36, 36], [8, 20, 36, 36], []]"
+
+
+def conversion(types: str, dims: str = IMAGE) -> tuple[Event, ...]:
+    """``to``, a convolution and ``contiguous`` on a CPU run."""
+    return (
+        op("aten::to", 0, 60),
+        op("aten::_to_copy", 2, 56),
+        op("aten::copy_", 10, 40, types=types, dims=dims),
+        op("aten::conv2d", 70, 200),
+        op("aten::contiguous", 280, 60),
+        op("aten::clone", 282, 56),
+        op("aten::copy_", 290, 40, types='["float", "float", "Scalar"]', dims=dims),
+    )
+
+
+def test_a_copy_of_images_that_changes_no_type_changes_their_layout() -> None:
+    same, cast = '["float", "float", "Scalar"]', '["float", "c10::BFloat16", "Scalar"]'
+    assert found("layout-kernel", *conversion(same)) == ["aten::to", "aten::contiguous"]
+    assert found("cast-op", *conversion(same)) == []
+    assert found("copy-op", *conversion(same)) == []
+    assert found("layout-kernel", *conversion(cast)) == []
+    assert found("cast-op", *conversion(cast)) == ["aten::to"]
+    assert found("layout-kernel", *conversion(same, "[[8, 20], [8, 20], []]")) == []
+
+
+def test_an_op_of_arithmetic_casts_the_number_it_is_called_with_for_itself() -> None:
+    def casts_of(dims: str) -> list[str]:
+        inner = op("aten::to", 2, 30, dims=dims), op("aten::_to_copy", 4, 26)
+        return found("cast-op", op("aten::mul", 0, 40), *inner)
+
+    assert casts_of("[[], [], []]") == []
+    assert casts_of("") == []
+    assert casts_of("[[64, 64], [], []]") == ["aten::to"]
+    linear = op("aten::linear", 0, 40), op("aten::to", 2, 30), op("aten::_to_copy", 4, 26)
+    assert found("cast-op", *linear) == ["aten::to"]  # autocast
 
 
 @pytest.mark.parametrize(("name", "dur", "few"), [("scan", 30, 1), ("scan", 8, 0), ("gemm", 8, 1)])
