@@ -39,20 +39,12 @@ def show(argv: Sequence[str]) -> int:
     )
     parser.add_argument("pattern", metavar="PATTERN", help="its id, as reports name it")
     wanted = parser.parse_args(argv).pattern
+    from detector.cli.hints import hint
     from detector.cli.output import complain, emit
     from detector.patterns import BY_ID
     from detector.render import pattern_page
 
     if wanted not in BY_ID:
-        return complain(DetectorError(f"no pattern '{wanted}'{_near(wanted, list(BY_ID))}"))
+        return complain(DetectorError(f"no pattern '{wanted}'{hint(wanted, list(BY_ID))}"))
     emit(pattern_page.page(BY_ID[wanted], linked=False), machine=False)
     return 0
-
-
-def _near(wanted: str, known: Sequence[str]) -> str:
-    """A hint at the pattern that was probably meant."""
-    import difflib
-
-    close = difflib.get_close_matches(wanted, known, n=1)
-    close = close or [name for name in known if wanted and wanted in name][:1]
-    return f": did you mean {close[0]}?" if close else ": `trace-scan rules` lists them"

@@ -86,23 +86,18 @@ def _find(words: Sequence[str]) -> tuple[list[Target], list[tuple[Target, TraceE
 
 def _one(target: Target, stages: Stages, gate: Gate, out: Output) -> None:
     """Scan one trace; what goes wrong with it is said and does not stop the others."""
+    from detector.scan_file import internal, scan
+
     try:
         with opened(target, keep=out.folder is not None) as (file, again):
-            from detector.scan_file import scan
-
             with _progress(target.label) as progress:
-                found = scan(file, target.label, stages, progress)
-            if found.report is not None:
-                out.add(target, gate.chosen(found.report), again)
+                report = scan(file, target.label, stages, progress).report
+            out.add(target, gate.chosen(report), again)
     except (DetectorError, OSError) as error:
         out.fail(target, error)
-    except Exception as error:  # noqa: BLE001
-        # A fault of this program: its traceback is wanted, but exit code 1 has another meaning,
-        # and the remaining traces have done nothing wrong.
-        import traceback
-
-        traceback.print_exc()
-        out.fail(target, TraceError(f"internal error: {type(error).__name__}: {error}"))
+    except Exception as error:  # noqa: BLE001 - the other traces have done nothing wrong, and exit
+        # code 1 has another meaning
+        out.fail(target, internal(error))
 
 
 def _many(
@@ -123,10 +118,10 @@ def _many(
     out.several = len(outcomes) + len(out.results) > 1  # the ranks of one job are one
     for outcome in outcomes:
         try:
-            if outcome.report is not None:
-                out.add(outcome.target, gate.chosen(outcome.report), outcome.target.path)
-            elif outcome.error is not None:
-                out.fail(outcome.target, outcome.error)
+            if isinstance(outcome.result, Exception):
+                out.fail(outcome.target, outcome.result)
+            else:
+                out.add(outcome.target, gate.chosen(outcome.result), outcome.target.path)
         except (DetectorError, OSError) as error:
             out.fail(outcome.target, error)
 

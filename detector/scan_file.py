@@ -28,13 +28,10 @@ class Stages:
 
 @dataclass(frozen=True)
 class Scanned:
-    """One trace: its report, or why there is none; its rank, where it may be one of several."""
+    """One trace: its report; its rank, where it may be one of several."""
 
-    report: Report | None
+    report: Report
     rank: RankTrace | None = None
-    error: str = ""
-    fault: bool = False
-    """Of this program: ``error`` is a traceback."""
 
 
 def stages_of(config: Config) -> Stages:
@@ -89,9 +86,7 @@ def scan(
 
 def report_of(file: Path | BinaryIO, label: str, stages: Stages) -> Report:
     """The report of one trace. Raises TraceError where it cannot be read."""
-    report = scan(file, label, stages).report
-    assert report is not None  # in a process of its own alone an error comes back as words
-    return report
+    return scan(file, label, stages).report
 
 
 @lru_cache(maxsize=1)
@@ -99,8 +94,10 @@ def _stages(overrides: tuple[str, ...], config_dir: Path | None) -> Stages:
     return stages_of(compose("scan", overrides, config_dir))
 
 
-def scan_path(path: str, label: str, overrides: Sequence[str], config_dir: Path | None) -> Scanned:
-    """Scan one file in a process of its own, as a rank; errors of the trace come back as words.
+def scan_path(
+    path: str, label: str, overrides: Sequence[str], config_dir: Path | None
+) -> Scanned | Exception:
+    """Scan one file in a process of its own, as a rank; what is wrong with the trace comes back.
 
     Raises ConfigError, ModelError: what is wrong with the settings is wrong for every trace.
     """
@@ -108,24 +105,14 @@ def scan_path(path: str, label: str, overrides: Sequence[str], config_dir: Path 
     try:
         return scan(Path(path), label, stages, as_rank=True)
     except (DetectorError, OSError) as error:
-        return Scanned(None, error=words(error, label))
-    except Exception:  # noqa: BLE001 - a fault of this program must not stop the other traces
-        import traceback
-
-        return Scanned(None, error=traceback.format_exc(), fault=True)
+        return error
+    except Exception as error:  # noqa: BLE001 - a fault of this program must not stop the others
+        return internal(error)
 
 
-def words(error: Exception, label: str) -> str:
-    """The line that an error is; an error of the system names its file."""
-    if isinstance(error, OSError) and error.strerror:
-        return (
-            f"{error.filename if error.filename is not None else label}: {error.strerror.lower()}"
-        )
-    return str(error)
+def internal(error: Exception) -> TraceError:
+    """A fault of this program as an error of its trace; the traceback goes to standard error."""
+    import traceback
 
-
-def failure(scanned: Scanned) -> TraceError:
-    """The error that a scan in another process ended with."""
-    if scanned.fault:
-        return TraceError(f"internal error: {scanned.error.strip().splitlines()[-1]}")
-    return TraceError(scanned.error)
+    traceback.print_exception(error)
+    return TraceError(f"internal error: {type(error).__name__}: {error}")

@@ -11,7 +11,7 @@ from detector.analysis import Analysis
 from detector.evidence import excerpt
 from detector.patterns import Occurrences
 from detector.render.clean import clean
-from detector.render.units import duration
+from detector.units import duration
 from detector.window import AnalyzedTime
 
 WIDTH, ROW, DEEPEST = 860, 15, 7

@@ -42,7 +42,7 @@ from detector.lab.scoring.graded import GradedTrace, grade  # noqa: E402
 from detector.lab.scoring.truth import Spans, intervals  # noqa: E402
 from detector.ledger import BY_ID as CAUSES  # noqa: E402
 from detector.patterns import BY_ID, Occurrences  # noqa: E402
-from detector.render.units import rounded  # noqa: E402
+from detector.units import rounded  # noqa: E402
 from scripts.panels import FAULT, ROW, WIDTH, Step, bar, document, panel, text, typical_step  # noqa: E402
 from scripts.scanned import Case, cases  # noqa: E402
 

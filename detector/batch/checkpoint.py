@@ -27,7 +27,7 @@ class _Kept(msgspec.Struct):
 
 def scan_path(
     keep: str, path: str, label: str, overrides: Sequence[str], config_dir: Path | None
-) -> Scanned:
+) -> Scanned | Exception:
     """``scan_file.scan_path``, or what an earlier run kept of the same file, settings and version
     in the folder ``keep``. A file that cannot be read is as none."""
     file = Path(keep, _key(path, label, overrides, config_dir))
@@ -37,7 +37,7 @@ def scan_path(
     except (OSError, msgspec.DecodeError, DetectorError):
         pass
     found = scan_file.scan_path(path, label, overrides, config_dir)
-    if found.report is not None:
+    if isinstance(found, Scanned):
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_suffix(f".{os.getpid()}")  # a run that is killed leaves no half file
         kept = _Kept(to_json(found.report), found.rank)

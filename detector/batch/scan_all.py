@@ -14,16 +14,15 @@ from detector.jobs import identity
 from detector.jobs.build import build
 from detector.jobs.merge import joined
 from detector.report import Report
-from detector.scan_file import Scanned, failure, scan_path
+from detector.scan_file import Scanned, scan_path
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A report with the target that stands for it, or what could not be scanned."""
+    """A report with the target that stands for it, or why there is none."""
 
     target: Target
-    report: Report | None
-    error: TraceError | None = None
+    result: Report | Exception
 
 
 def scan_all(
@@ -34,18 +33,22 @@ def scan_all(
 ) -> tuple[list[Outcome], list[str]]:
     """Outcomes in the order of the targets, a job at its first rank's place; lines to say."""
     scanned = list(_scan(targets, overrides, config_dir, executor))
-    places = [i for i, s in enumerate(scanned) if s.rank is not None and s.report is not None]
-    ranks = [r for i in places if (r := scanned[i].rank) is not None]
+    outcomes = {
+        i: Outcome(target, one.report if isinstance(one, Scanned) else one)
+        for i, (target, one) in enumerate(zip(targets, scanned, strict=True))
+    }
+    found = {i: one for i, one in enumerate(scanned) if isinstance(one, Scanned)}
+    places = [i for i, one in found.items() if one.rank is not None]
+    ranks = [rank for one in found.values() if (rank := one.rank) is not None]
     jobs = identity.jobs(ranks)
     notes = [note for note in (identity.mixed(jobs, ranks),) if note]
     notes += [line for job in jobs for _, line in job.left_out]
     notes += identity.alone(jobs, ranks)
-    outcomes = {i: _outcome(t, s) for i, (t, s) in enumerate(zip(targets, scanned, strict=True))}
     for job in jobs:
         mine = [places[m] for m in job.members]
         for gone in [*mine, *(places[m] for m, _ in job.left_out)]:
             del outcomes[gone]
-        outcomes[min(mine)] = _job(mine, targets, scanned)
+        outcomes[min(mine)] = _job([(targets[i], found[i]) for i in mine])
     return [outcomes[i] for i in sorted(outcomes)], notes
 
 
@@ -54,11 +57,11 @@ def _scan(
     overrides: Sequence[str],
     config_dir: Path | None,
     executor: Executor,
-) -> Iterator[Scanned]:
+) -> Iterator[Scanned | Exception]:
     calls: list[tuple[Any, ...]] = [
         (str(t.path), t.label, tuple(overrides), config_dir) for t in targets
     ]
-    scan: Callable[..., Scanned] = scan_path
+    scan: Callable[..., Scanned | Exception] = scan_path
     if executor.keep:
         from detector.batch import checkpoint
 
@@ -68,23 +71,15 @@ def _scan(
     if isinstance(executor, Local) and size < SMALL:
         executor = Local(1, executor.keep)
     for result in executor.map(scan, calls):
-        yield result or Scanned(None, error="its process was killed twice: out of memory?")
+        yield result or TraceError("its process was killed twice: out of memory?")
 
 
-def _outcome(target: Target, scanned: Scanned) -> Outcome:
-    if scanned.report is not None:
-        return Outcome(target, scanned.report)
-    return Outcome(target, None, failure(scanned))
-
-
-def _job(mine: Sequence[int], targets: Sequence[Target], scanned: Sequence[Scanned]) -> Outcome:
-    ranks = [r for i in mine if (r := scanned[i].rank) is not None]
-    job = build(ranks)
-    reports = {
-        rank.rank: report
-        for rank, i in zip(ranks, mine, strict=True)
-        if rank.rank is not None and (report := scanned[i].report) is not None
+def _job(members: Sequence[tuple[Target, Scanned]]) -> Outcome:
+    job = build([one.rank for _, one in members if one.rank is not None])
+    by_rank = {
+        one.rank.rank: (target, one.report)
+        for target, one in members
+        if one.rank is not None and one.rank.rank is not None
     }
-    at = next(i for rank, i in zip(ranks, mine, strict=True) if rank.rank == job.reference)
-    report = joined(job, reports)
-    return Outcome(Target(report.source.path, targets[at].path), report)
+    report = joined(job, {rank: report for rank, (_, report) in by_rank.items()})
+    return Outcome(Target(report.source.path, by_rank[job.reference][0].path), report)

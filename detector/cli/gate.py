@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, Literal
 
+import msgspec
+
+from detector.cli.hints import hint
 from detector.errors import ConfigError, DetectorError
 from detector.report import LEVELS, Finding, NotChecked, Report, from_json
 from detector.report_diff import matching
@@ -69,15 +71,16 @@ def gate_of(
 ) -> Gate:
     """What the command line says, and for the rest ``[tool.trace-scan]`` of the pyproject.toml in
     ``folder`` or the nearest folder above. Raises ConfigError naming the key or the file."""
-    table = _Table.near(folder)
-    level = fail_on or table.level()
-    known = baseline or table.baseline()
+    file, table = _nearest(folder)
+    level = fail_on or table.fail_on
+    known = baseline or (file.parent / table.baseline if table.baseline else None)
+    place = f"{file}: tool.{TABLE}"
     return Gate(
         None if level in (None, NEVER) else level,  # type: ignore[arg-type]
-        _patterns(select, "--select") or _patterns(table.words("select"), table.place("select")),
-        _patterns(ignore, "--ignore") or _patterns(table.words("ignore"), table.place("ignore")),
+        _patterns(select, "--select") or _patterns(table.select, f"{place}.select"),
+        _patterns(ignore, "--ignore") or _patterns(table.ignore, f"{place}.ignore"),
         read_baseline(known) if known else (),
-        table.words("overrides"),
+        table.overrides,
     )
 
 
@@ -109,61 +112,33 @@ def _patterns(words: Sequence[str], place: str) -> tuple[str, ...]:
     known = sorted({p.id for p in PATTERNS} | {p.family for p in PATTERNS})
     for word in wanted:
         if word not in known:
-            close = difflib.get_close_matches(word, known, n=1)
-            hint = f": did you mean {close[0]}?" if close else ": `trace-scan rules` lists them"
-            raise ConfigError(f"{place}: no pattern or family '{word}'{hint}")
+            raise ConfigError(f"{place}: no pattern or family '{word}'{hint(word, known)}")
     return wanted
 
 
-@dataclass(frozen=True)
-class _Table:
-    """``[tool.trace-scan]``, checked as it is asked for."""
+class _Table(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """``[tool.trace-scan]``."""
 
-    file: Path
-    values: Mapping[str, Any]
-
-    @classmethod
-    def near(cls, folder: Path) -> _Table:
-        """The table of the nearest pyproject.toml that has one; an empty one without."""
-        for parent in (folder, *folder.parents):
-            file = parent / "pyproject.toml"
-            if file.is_file() and (values := _read(file)) is not None:
-                table = cls(file, values)
-                table.check()
-                return table
-        return cls(folder / "pyproject.toml", {})
-
-    def place(self, key: str) -> str:
-        return f"{self.file}: tool.{TABLE}.{key}"
-
-    def check(self) -> None:
-        known = ("fail-on", "select", "ignore", "baseline", "overrides")
-        for key in self.values:
-            if key not in known:
-                raise ConfigError(f"{self.place(key)}: no such key; there are {', '.join(known)}")
-
-    def words(self, key: str) -> tuple[str, ...]:
-        found = self.values.get(key, [])
-        if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
-            raise ConfigError(f"{self.place(key)} must be a list of strings, not {found!r}")
-        return tuple(found)
-
-    def level(self) -> str | None:
-        found = self.values.get("fail-on")
-        if found not in (None, NEVER, *LEVELS):
-            raise ConfigError(f"{self.place('fail-on')} must be one of {', '.join(LEVELS)}")
-        return found
-
-    def baseline(self) -> Path | None:
-        found = self.values.get("baseline")
-        if found is None:
-            return None
-        if not isinstance(found, str):
-            raise ConfigError(f"{self.place('baseline')} must be the path of a report.json")
-        return self.file.parent / found
+    fail_on: Severity | Literal["never"] | None = None
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    baseline: str | None = None
+    overrides: tuple[str, ...] = ()
 
 
-def _read(file: Path) -> Mapping[str, Any] | None:
+def _nearest(folder: Path) -> tuple[Path, _Table]:
+    """The nearest pyproject.toml that has such a table, and the table; an empty one without."""
+    for parent in (folder, *folder.parents):
+        file = parent / "pyproject.toml"
+        if file.is_file() and (values := _read(file)) is not None:
+            try:
+                return file, msgspec.convert(values, _Table)
+            except msgspec.ValidationError as error:
+                raise ConfigError(f"{file}: tool.{TABLE}: {error}") from error
+    return folder / "pyproject.toml", _Table()
+
+
+def _read(file: Path) -> object:
     """The table in this file; None without one."""
     text = file.read_text("utf-8", "replace")
     if TABLE not in text:
@@ -178,6 +153,4 @@ def _read(file: Path) -> Mapping[str, Any] | None:
         found = tomllib.loads(text).get("tool", {}).get(TABLE)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file}: {error}") from error
-    if found is not None and not isinstance(found, dict):
-        raise ConfigError(f"{file}: tool.{TABLE} must be a table")
     return found

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, BinaryIO
 from detector.cli.targets import Target
 from detector.errors import DetectorError, TraceError
 from detector.render.formats import ANNOTATED, BY_NAME, FORMATS, View
-from detector.render.units import plural
 from detector.report import Report
+from detector.units import plural
 
 if TYPE_CHECKING:
     from detector.cli.gate import Gate

@@ -7,12 +7,12 @@ import glob
 import os
 import sys
 import tempfile
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from detector import gz
 from detector.errors import TraceError
 
 STDIN = "-"
@@ -82,16 +82,11 @@ def _looks_like_trace(path: Path) -> bool:
         return False
     try:
         with path.open("rb") as file:
-            head = file.read(_HEAD)
+            head = next(gz.pieces(file, 4 * _HEAD), None)
     except OSError:
         return True  # reading it will say why
-    if not head:
-        return path.suffix in (".json", ".gz")
-    if head[:2] == b"\x1f\x8b":
-        try:
-            head = zlib.decompressobj(wbits=31).decompress(head, 4 * _HEAD)
-        except zlib.error:
-            return False
+    if head is None:
+        return path.suffix in (".json", ".gz") and not path.stat().st_size
     return head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[") and any(
         m in head for m in _MARKS
     )

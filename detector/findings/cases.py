@@ -9,7 +9,7 @@ from detector.analysis import Analysis
 from detector.evidence import Evidence, gather
 from detector.evidence.context import Contexts
 from detector.evidence.views import Views
-from detector.judge import UNSURE, Answers, AskingJudge, Judge, Verdict
+from detector.judge import UNSURE, Answers, Judge, Verdict
 from detector.region import Region, halves
 
 
@@ -46,10 +46,7 @@ def judge_places(analysis: Analysis, places: Sequence[Region], judge: Judge) -> 
         evidence = gather(analysis.activity, analysis.analyzed, regions, brief=is_brief)
         if not is_brief:
             evidence = [replace(e, context=contexts.of(e.region)) for e in evidence]
-        if isinstance(judge, AskingJudge):
-            answers = judge.judge_with_views(evidence, serve)
-        else:
-            answers = judge.judge(evidence)
+        answers = judge.judge(evidence, serve)
         judged = zip(regions, evidence, answers.verdicts, strict=True)
         return [Case(*one, judge.name) for one in judged], answers
 

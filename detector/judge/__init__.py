@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Protocol
 
 from detector.evidence import Evidence
 from detector.report.judging import Judging
@@ -65,6 +65,10 @@ class Answers:
     judging: Judging = field(default_factory=Judging)
 
 
+Serve = Callable[[Evidence, str], str]
+"""A view of the place of an evidence, by its name: text that may be sent."""
+
+
 class Judge(Protocol):
     """Names the patterns of suspicious places.
 
@@ -79,24 +83,12 @@ class Judge(Protocol):
         """Backend and model, for the report."""
         ...
 
-    def judge(self, evidence: Sequence[Evidence]) -> Answers:
-        """A verdict for each region.
+    def judge(self, evidence: Sequence[Evidence], serve: Serve | None = None) -> Answers:
+        """A verdict for each region. ``serve`` shows more of a region to a judge that asks; it may
+        be called from several threads, one at a time.
 
         Where a backend gives no valid answer the embedded judge's verdict stands, marked as such,
         and one warning says why; JudgeError is raised only for what the user has to fix first
         (no such model, no key).
         """
-        ...
-
-
-Serve = Callable[[Evidence, str], str]
-"""A view of the place of an evidence, by its name: text that may be sent."""
-
-
-@runtime_checkable
-class AskingJudge(Protocol):
-    """A judge that may ask for more views of a region before it answers."""
-
-    def judge_with_views(self, evidence: Sequence[Evidence], serve: Serve) -> Answers:
-        """See ``Judge.judge``; ``serve`` may be called from several threads, one at a time."""
         ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from detector.evidence import Evidence
-from detector.judge import Answers, Verdict, feedback
+from detector.judge import Answers, Serve, Verdict, feedback
 from detector.taxonomy import NONE
 
 
@@ -19,7 +19,7 @@ class EmbeddedJudge:
     name = "embedded"
     names_more = False
 
-    def judge(self, evidence: Sequence[Evidence]) -> Answers:
+    def judge(self, evidence: Sequence[Evidence], serve: Serve | None = None) -> Answers:
         """See ``Judge``. Patterns that the trace cannot show are not named."""
         return Answers(tuple(map(_verdict, evidence)))
 

@@ -12,6 +12,7 @@ from detector.evidence.text import number
 from detector.judge import Named, Verdict
 from detector.patterns import BY_ID
 from detector.taxonomy import NONE, UNCLEAR
+from detector.units import duration, rounded
 from detector.vocabulary import TORCH_ANNOTATION
 
 MOST_FACTS: Final = 4
@@ -19,7 +20,6 @@ LEAST_SHARE: Final = 0.01  # of a region's time: a name with less tells nothing
 # What a number must exceed to explain anything: two per cent, more than one event.
 _LEAST: Final[dict[Unit, float]] = {"share": 0.02, "count": 1}
 _SAME: Final = 0.8  # of the larger of two numbers: a baseline that near tells nothing
-_UNITS: Final = ((1e6, "s"), (1e3, "ms"), (1.0, "µs"))
 LEAST_RANGE: Final = 0.2  # of a region's time: an annotated range with less leads nowhere
 
 
@@ -73,7 +73,7 @@ def explain(evidence: Evidence, pattern: str) -> str:
     row = BY_ID[pattern]
     facts = "; ".join(_facts(cited(evidence, pattern)))
     name = _name(evidence, pattern)
-    length = _duration(evidence.place.dur_us)
+    length = duration(evidence.place.dur_us)
     here = f"The costliest place takes {length}; there, {facts}." if facts else ""
     return " ".join(part for part in (row.what, here, name) if part)
 
@@ -115,25 +115,13 @@ def _facts(rows: Sequence[EvidenceRow]) -> Iterator[str]:
             called = "baseline"
 
 
-def _duration(us: float) -> str:
-    """To three figures: 350 µs, 8.30 ms, 1.24 s."""
-    scale, unit = next((pair for pair in _UNITS if us >= pair[0]), _UNITS[-1])
-    value = us / scale
-    return f"{value:,.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f} {unit}"
-
-
 def _alike(value: float, rest: float) -> bool:
     low, high = sorted((value, rest))
     return low >= _SAME * high
 
 
 def _shown(value: float, row: EvidenceRow) -> str:
-    return _percent(value) if row.unit == "share" else number(value, row)
-
-
-def _percent(share: float) -> str:
-    """A share as reports write it: 31 %, 3.8 %."""
-    return f"{100 * share:.0f} %" if share >= 0.0995 or not share else f"{100 * share:.1f} %"
+    return rounded(value) if row.unit == "share" else number(value, row)
 
 
 def _name(evidence: Evidence, pattern: str) -> str:
@@ -141,7 +129,7 @@ def _name(evidence: Evidence, pattern: str) -> str:
     if top is None or top.share < LEAST_SHARE:
         return ""
     often = "once" if top.count == 1 else f"{top.count} times"
-    return f"Largest part: {top.name}, {often}, {_percent(top.share)} of the time there."
+    return f"Largest part: {top.name}, {often}, {rounded(top.share)} of the time there."
 
 
 def _excess(item: Item) -> float:

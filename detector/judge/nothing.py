@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from detector.evidence import Evidence
-from detector.judge import Answers, Verdict, feedback
+from detector.judge import Answers, Serve, Verdict, feedback
 
 REMARK = "Named by the flagger alone; no judge was asked."
 
@@ -17,7 +17,7 @@ class NoJudge:
 
     name = "none"
 
-    def judge(self, evidence: Sequence[Evidence]) -> Answers:
+    def judge(self, evidence: Sequence[Evidence], serve: Serve | None = None) -> Answers:
         """See ``Judge``. Confidence is the flagger's own probability."""
         return Answers(tuple(map(self._one, evidence)))
 

@@ -22,6 +22,7 @@ from detector.judge.anonymous import Codes
 from detector.judge.cache import Cache, default_folder
 from detector.judge.circuit_breaker import REST_S, Breaker
 from detector.judge.client import OUT_OF_TIME, Client, Model
+from detector.judge.embedded import EmbeddedJudge
 from detector.judge.rounds import Failure, Limits, Outcome, Spending
 from detector.judge.transport import Address, Transport, address
 from detector.judge.workers import spread
@@ -95,36 +96,22 @@ class OpenAIJudge:
             retries,
             self._say if dry_run else None,
         )
-        self._fallback = fallback
+        self._fallback = fallback or EmbeddedJudge()
         self._interrupted = False
         self._announced = False
         self._latest: tuple[Serve, Spending] | None = None
 
-    def judge(self, evidence: Sequence[Evidence]) -> Answers:
+    def judge(self, evidence: Sequence[Evidence], serve: Serve | None = None) -> Answers:
         """See ``Judge``."""
-        return self._judge(evidence, None)
-
-    def judge_with_views(self, evidence: Sequence[Evidence], serve: Serve) -> Answers:
-        """See ``AskingJudge``."""
-        return self._judge(evidence, serve)
-
-    def _judge(self, evidence: Sequence[Evidence], serve: Serve | None) -> Answers:
         if not evidence:
             return Answers(())
-        own = self._embedded().judge(evidence).verdicts
+        own = self._fallback.judge(evidence).verdicts
         self._announce()
         outcomes = doubt.in_turn(evidence, self._asking(evidence, serve))
         verdicts = tuple(map(rounds.combined, own, outcomes))
         warnings = usage.warnings(str(self.where), outcomes)
         judging = usage.judging(self.client.model.name, evidence, outcomes, self.prices)
         return Answers(verdicts, warnings, judging)
-
-    def _embedded(self) -> Judge:
-        if self._fallback is None:
-            from detector.judge.embedded import EmbeddedJudge
-
-            self._fallback = EmbeddedJudge()
-        return self._fallback
 
     def _announce(self) -> None:
         if self._announced or self.dry_run:

@@ -18,8 +18,9 @@ import numpy.typing as npt
 from detector.errors import JudgeError
 from detector.evidence import Evidence, words
 from detector.evidence.text import as_text
-from detector.judge import Answers, Judge, Verdict, doubt, feedback, schema, usage
+from detector.judge import Answers, Judge, Serve, Verdict, doubt, feedback, schema, usage
 from detector.judge.client import Got
+from detector.judge.embedded import EmbeddedJudge
 from detector.judge.rounds import Failure, Limits, Message, Outcome, Spending, combined, settle
 from detector.judge.wire import Reply
 from detector.patterns import IDS
@@ -62,29 +63,21 @@ class TransformersJudge:
         self.device, self.budget_tokens, self.rules = device, budget_tokens, rules
         self.calibrate, self.generate, self.max_tokens = calibrate, generate, max_tokens
         self._cut = False
-        self._fallback = fallback
+        self._fallback = fallback or EmbeddedJudge()
         self._tokenizer, self._model = _load(model, device, dtype, local_files_only)
 
-    def judge(self, evidence: Sequence[Evidence]) -> Answers:
+    def judge(self, evidence: Sequence[Evidence], serve: Serve | None = None) -> Answers:
         """See ``Judge``."""
         if not evidence:
             return Answers(())
         self._cut = False
-        own = self._embedded().judge(evidence).verdicts
+        own = self._fallback.judge(evidence).verdicts
         outcomes = doubt.in_turn(evidence, lambda places: [self._outcome(one) for one in places])
         verdicts = tuple(map(combined, own, outcomes))
         warnings = usage.warnings(self.name, outcomes)
         cut = f"{self.name} reads only {self._room} tokens: its prompts were cut"
         warnings = (*warnings, cut) if self._cut else warnings
         return Answers(verdicts, warnings, usage.judging(self.name, evidence, outcomes))
-
-    def _embedded(self) -> Judge:
-        """Whose patterns are never lost; see ``rounds.combined``."""
-        if self._fallback is None:
-            from detector.judge.embedded import EmbeddedJudge
-
-            self._fallback = EmbeddedJudge()
-        return self._fallback
 
     def _outcome(self, evidence: Evidence) -> Outcome:
         if self.generate:

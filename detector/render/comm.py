@@ -11,7 +11,7 @@ from detector.jobs.logs import CommReport
 from detector.jobs.volumes import Profile, ProfileRow
 from detector.logs.anomaly import Anomaly
 from detector.render.clean import clean
-from detector.render.units import size
+from detector.units import size
 
 MOST = 20  # lines of a list on a terminal
 MOST_ALIKE = 5  # anomalies of one kind

@@ -19,9 +19,9 @@ from detector.render.console import printed
 from detector.render.html_text import document
 from detector.render.ledger import place
 from detector.render.markdown import escaped
-from detector.render.units import duration, plural, rounded
 from detector.report import LedgerPlace
 from detector.report_diff.difference import Change, Difference, FindingChange, Side, Status
+from detector.units import duration, plural, rounded
 
 LEAST_US: Final = 1.0  # of a step: a smaller change of a cause is not listed
 LEAST_SHARE: Final = 0.005  # ... nor one of so small a part of the step

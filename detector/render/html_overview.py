@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from detector.render import wording
 from detector.render.html_text import WIDTH, rect, svg, text
 from detector.render.ledger import colour, has_device
-from detector.render.units import duration
 from detector.report import Finding, Report, WindowScore, occurrences
+from detector.units import duration
 
 _THINNEST = 2.0  # units: what is shorter would not be seen
 _MOST_COLUMNS = 500  # of scores; more windows than this share one

@@ -13,9 +13,9 @@ from detector.render import html_overview, html_timeline, ledger, measures, traf
 from detector.render import job as job_text
 from detector.render.clean import clean_lines
 from detector.render.html_text import WIDTH, document, rect, svg, text
-from detector.render.units import duration, percent
 from detector.report import Finding, Fix, Report
 from detector.report.events import TopEvent
+from detector.units import duration, percent
 
 _MOST_METRICS = 200
 _FACTS = 5

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from detector.render.clean import clean
 from detector.render.html_text import text
-from detector.render.units import duration, plural
 from detector.report import Finding, Report
 from detector.report.events import Excerpt, ExcerptTrack
+from detector.units import duration, plural
 
 _MOST_ROWS = 12  # of the table of events at fault
 _TOOLS = (
@@ -127,17 +129,7 @@ def _drawn(excerpt: Excerpt) -> dict[str, object]:
         "names": [clean(name, 120) for name in excerpt.names],
         "spans": excerpt.spans_us,
         "tracks": [
-            {
-                "label": clean(track.label, 80),
-                "is_device": track.is_device,
-                "start_us": track.start_us,
-                "dur_us": track.dur_us,
-                "busy_us": track.busy_us,
-                "depth": track.depth,
-                "name": track.name,
-                "count": track.count,
-                "at_fault": track.at_fault,
-            }
+            {**msgspec.to_builtins(track), "label": clean(track.label, 80)}
             for track in excerpt.tracks
         ],
     }

@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 from detector.render import wording
 from detector.render.html_text import document, rect, svg, text
-from detector.render.units import duration, plural, rounded
 from detector.report import Report
+from detector.units import duration, plural, rounded
 
 Row = tuple[str, Report | str, str]
 

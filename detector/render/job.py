@@ -7,9 +7,9 @@ from html import escape
 from statistics import median_low
 
 from detector.render.clean import clean
-from detector.render.html_text import strip
-from detector.render.units import duration, rounded, size
+from detector.render.html_text import rect, strip
 from detector.report.job import Job, JobCause, JobCollective, JobRank, JobStraggler
+from detector.units import duration, rounded, size
 
 MOST = 16  # ranks, in the terminal's table
 PICTURED = 256  # ranks, in a picture: thinner rows would not be seen
@@ -199,7 +199,7 @@ def _strip(job: Job) -> list[str]:
         if at < 0:
             continue
         left, mid = 1000 * at / span, 1000 * min(c.skew_us / span, 1.0)
-        rects = _rect(left, mid - left, "g-exposed") + _rect(mid, 1000 - mid, "g-busy")
+        rects = _bar(left, mid - left) + _bar(mid, 1000 - mid, "g-busy")
         name = f"rank {rank.rank}" + (" (last)" if rank.rank == c.last else "")
         lines.append(strip(name, rects))
     ends = f"<span>0</span><span>{duration(span)}</span>"
@@ -220,7 +220,7 @@ def _heat(job: Job) -> list[str]:
         cells = [max(row[i : i + group]) for i in range(0, steps, group)]
         width = 1000 / len(cells)
         rects = "".join(
-            _rect(i * width, width, "g-exposed", value / most)
+            _bar(i * width, width, opacity=max(value / most, 0.05))
             for i, value in enumerate(cells)
             if value > 0.01 * most
         )
@@ -228,11 +228,8 @@ def _heat(job: Job) -> list[str]:
     return lines
 
 
-def _rect(x: float, width: float, kind: str, opacity: float = 1.0) -> str:
-    faint = "" if opacity >= 1 else f' fill-opacity="{max(opacity, 0.05):.2f}"'
-    return (
-        f'<rect class="{kind}" x="{x:.1f}" y="0" width="{max(width, 1.0):.1f}" height="20"{faint}/>'
-    )
+def _bar(x: float, width: float, kind: str = "g-exposed", opacity: float = 1.0) -> str:
+    return rect(x, max(width, 1.0), kind, opacity)
 
 
 def _table(job: Job) -> list[str]:

@@ -9,8 +9,8 @@ from html import escape
 from detector.render import job as job_text
 from detector.render import ledger, measures, wording
 from detector.render.clean import LONGEST_NAME, clean, clean_lines
-from detector.render.units import duration, percent, plural
 from detector.report import Finding, Report
+from detector.units import duration, percent, plural
 
 _MARKS = re.compile(r"([\\`*_\[\]#|~])")
 _ADDRESS = re.compile(r"(?i)\b(https?|ftp|www|mailto)(?=[:.])")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from detector.patterns import BY_ID
 from detector.render.clean import clean
-from detector.render.units import quantity
 from detector.report import Finding
+from detector.units import digits, duration, percent, size
 
 # What stands before a label in an explanation, so that no longer label ends with it: "kernels" is
 # not cited by "fp32 matrix kernels 68 %".
@@ -124,3 +126,23 @@ def _own(finding: Finding) -> tuple[str, ...]:
 
 def _label(key: str) -> str:
     return clean(re.sub(r"_(us|ns|ms|share|bytes)$", "", key).replace("_", " "), 80)
+
+
+def quantity(unit: str, value: object) -> str:
+    """A value in the unit that ``unit`` is or ends with (``us``, ``wait_us``, ``share``)."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        known = isinstance(value, Mapping | list | tuple)
+        return clean(json.dumps(value, ensure_ascii=False, default=str) if known else value, 100)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "unknown"
+    kind = unit.rsplit("_", 1)[-1]
+    scale = {"us": 1.0, "µs": 1.0, "ns": 1e-3, "ms": 1e3, "s": 1e6}
+    if kind in scale:
+        return duration(value * scale[kind])
+    if kind in ("share", "fraction", "%"):
+        return percent(value / 100 if kind == "%" else value)
+    if kind in ("bytes", "B", "MB"):
+        return size(value * 1e6 if kind == "MB" else value)
+    number = f"{value:,.0f}" if value == int(value) else digits(value)
+    plain = kind in ("", "count", "1", "ratio") or "_" in unit
+    return number if plain else f"{number} {clean(unit, 20)}".rstrip()

@@ -10,10 +10,10 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import zlib
 from collections.abc import Iterator
-from typing import IO, BinaryIO
+from typing import BinaryIO
 
+from detector import gz
 from detector.errors import TraceError
 from detector.render import wording
 from detector.render.clean import clean
@@ -33,7 +33,7 @@ def annotate(report: Report, source: BinaryIO, target: BinaryIO) -> None:
 
     Raises TraceError when the source holds no list of events.
     """
-    chunks = _chunks(source)
+    chunks = gz.pieces(source, _CHUNK)
     before, after = _opened(report, chunks)
     added = ",\n".join(json.dumps(event, allow_nan=False) for event in events(report))
     # no name and no time in the gz header: the same report gives the same bytes
@@ -117,20 +117,6 @@ def _counter(ts: float, cpu: float, gpu: float) -> Json:
 
 
 # --- the copy ----------------------------------------------------------------------------------
-
-
-def _chunks(source: BinaryIO) -> Iterator[bytes]:
-    """The file's text in pieces; a gz that breaks off ends where it breaks off."""
-    magic = source.read(2)
-    source.seek(0)
-    text: IO[bytes] | gzip.GzipFile = source
-    if magic == b"\x1f\x8b":
-        text = gzip.GzipFile(fileobj=source)
-    try:
-        while chunk := text.read(_CHUNK):
-            yield chunk
-    except (EOFError, gzip.BadGzipFile, zlib.error):
-        return
 
 
 def _opened(report: Report, chunks: Iterator[bytes]) -> tuple[bytes, bytes]:

@@ -13,9 +13,9 @@ from urllib.parse import quote
 from detector.patterns import PATTERNS, Pattern
 from detector.render import addresses, pattern_page, wording
 from detector.render.clean import clean
-from detector.render.units import plural
 from detector.report import Finding, Report, SourceLine
 from detector.taxonomy import Severity
+from detector.units import plural
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVELS: dict[Severity, str] = {

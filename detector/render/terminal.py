@@ -13,10 +13,10 @@ from detector.render import job as job_text
 from detector.render import ledger, measures, traffic, wording
 from detector.render.clean import clean, clean_lines
 from detector.render.console import printed, prose, unbroken
-from detector.render.units import duration, percent, plural, rounded
 from detector.report import Finding, Report
 from detector.report.job import Job
 from detector.taxonomy import Severity
+from detector.units import duration, percent, plural, rounded
 
 _COLOURS: dict[Severity, str] = {
     "critical": "bold white on red",

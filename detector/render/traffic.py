@@ -7,9 +7,9 @@ from html import escape
 
 from detector.render.clean import clean
 from detector.render.html_text import WIDTH, rect, strip
-from detector.render.units import plural, size
 from detector.report import Report
 from detector.report.job import Gradients, JobTraffic
+from detector.units import plural, size
 
 HEADING = "Communication profile"
 MOST = 6  # rows on a terminal

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from detector.patterns import BY_ID
 from detector.render.clean import clean
 from detector.render.ledger import has_device, place
-from detector.render.units import duration, percent, plural, rounded, size
 from detector.report import (
     Finding,
     LedgerPlace,
@@ -22,6 +21,7 @@ from detector.report import (
 from detector.report.events import TopEvent
 from detector.report.job import Job
 from detector.taxonomy import NONE
+from detector.units import duration, percent, plural, rounded, size
 
 LEDGER = "Where the analyzed time went"
 LEADS = "Leads, less likely than not"

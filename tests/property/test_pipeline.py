@@ -17,7 +17,7 @@ from detector.analysis import analyzable
 from detector.evidence import Evidence
 from detector.findings import Settings
 from detector.flagger import Float32, Scores
-from detector.judge import Answers, Named, Verdict
+from detector.judge import Answers, Named, Serve, Verdict
 from detector.patterns import BY_ID, IDS
 from detector.report import Report, from_json, occurrences, to_json
 from detector.taxonomy import NONE, UNCLEAR, severity
@@ -66,7 +66,7 @@ class AnyJudge:
         self.random = Random(seed)
         self.words = (*IDS, *IDS, NONE, UNCLEAR, UNCLEAR, "made-up")
 
-    def judge(self, evidence: Sequence[Evidence]) -> Answers:
+    def judge(self, evidence: Sequence[Evidence], serve: Serve | None = None) -> Answers:
         return Answers(tuple(self.one() for _ in evidence))
 
     def one(self) -> Verdict:

@@ -110,11 +110,11 @@ def test_the_list_that_several_traces_give_is_a_baseline(tmp_path):
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        ("fail_on = 'high'", "tool.trace-scan.fail_on: no such key; there are fail-on"),
-        ("fail-on = 'awful'", "tool.trace-scan.fail-on must be one of info"),
-        ("select = 'sync'", "tool.trace-scan.select must be a list of strings"),
+        ("fail_on = 'high'", "tool.trace-scan: Object contains unknown field `fail_on`"),
+        ("fail-on = 'awful'", "tool.trace-scan: Invalid enum value 'awful' - at `$.fail-on`"),
+        ("select = 'sync'", "tool.trace-scan: Expected `array`, got `str` - at `$.select`"),
         ("ignore = ['sync-scalar-readbac']", "did you mean sync-scalar-readback?"),
-        ("baseline = 3", "tool.trace-scan.baseline must be the path"),
+        ("baseline = 3", "tool.trace-scan: Expected `str | null`, got `int` - at `$.baseline`"),
         ("baseline = 'pyproject.toml'", "no report to compare with"),
         ("= 3", "pyproject.toml: "),
     ],

@@ -65,7 +65,7 @@ def test_three_rounds_at_most():
         return wants(views[len(request["messages"]) // 2 % len(views)])
 
     with serving(reply) as chat:
-        answers = judge_at(chat).judge_with_views([readback()], lambda *_: "nothing more")
+        answers = judge_at(chat).judge([readback()], lambda *_: "nothing more")
     assert len(chat.requests) == 3
     assert answers.verdicts[0].fallback == "only asked for more"
     assert 'look must be ""' in chat.requests[2]["messages"][-1]["content"]
@@ -98,7 +98,7 @@ def test_an_unclear_place_is_cut_in_two_and_asked_about_again():
 
 def test_without_views_none_is_offered():
     with serving(lambda _: Reply(answer())) as chat:
-        judge_at(chat, views=0).judge_with_views([readback()], lambda *_: "")
+        judge_at(chat, views=0).judge([readback()], lambda *_: "")
         judge_at(chat).judge([readback()])
     assert all('look: always ""' in r["messages"][0]["content"] for r in chat.requests)
 
@@ -111,7 +111,7 @@ def test_what_a_view_shows_may_be_cited_and_what_it_does_not_may_not():
         return wants("timeline") if asked else Reply(answer(explanation=said))
 
     with serving(reply) as chat:
-        answers = judge_at(chat).judge_with_views([readback()], lambda *_: "gap lasts 777 µs")
+        answers = judge_at(chat).judge([readback()], lambda *_: "gap lasts 777 µs")
     assert answers.verdicts[0].first.explanation == "The gap lasts 777 µs."
     assert answers.judging.struck == 1
 

@@ -12,7 +12,7 @@ from detector.evidence import Evidence
 from detector.findings import Settings, joined
 from detector.flagger import Float32, Scores
 from detector.flagger.confidence import ConstantConfidence
-from detector.judge import Answers, Named, Verdict
+from detector.judge import Answers, Named, Serve, Verdict
 from detector.judge.embedded import EmbeddedJudge
 from detector.patterns import BY_ID, IDS, Occurrences
 from detector.patterns import BY_ID as PATTERN_BY_ID
@@ -71,7 +71,7 @@ class Answering:
         self.says, self.warnings = says, warnings
         self.asked: list[Evidence] = []
 
-    def judge(self, evidence: Sequence[Evidence]) -> Answers:
+    def judge(self, evidence: Sequence[Evidence], serve: Serve | None = None) -> Answers:
         self.asked += evidence
         return Answers(tuple(map(self.says, evidence)), self.warnings)
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from detector import units
 from detector.errors import TraceError
 from detector.jobs.logs import CommReport
 from detector.jobs.volumes import Profile, ProfileRow
@@ -29,7 +30,6 @@ from detector.render import (
     overlay,
     sarif,
     terminal,
-    units,
     wording,
 )
 from detector.render.clean import clean
@@ -83,7 +83,7 @@ def test_sizes_read_as_a_person_says_them(count, text):
      ("elements", 4096.0, "4,096 elements")],
 )  # fmt: skip
 def test_evidence_is_shown_in_its_unit(unit, value, text):
-    assert units.quantity(unit, value) == text
+    assert measures.quantity(unit, value) == text
 
 
 @given(st.text(max_size=400), st.integers(2, 300))

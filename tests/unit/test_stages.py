@@ -439,9 +439,9 @@ def test_a_language_model_reads_a_hostile_name_as_a_quoted_word(
     class Reading(NoJudge):
         names_more = True
 
-        def judge(self, evidence: Any) -> Any:
+        def judge(self, evidence: Any, serve: Any = None) -> Any:
             seen.extend(as_text(one) for one in evidence)
-            return super().judge(evidence)
+            return super().judge(evidence, serve)
 
     scan(file_of(hostile_rows(HOSTILE[kind])), flagger, Reading())
     assert seen

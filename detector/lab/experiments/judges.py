@@ -30,7 +30,7 @@ from detector.evidence import Evidence, words
 from detector.features.candidate import COLUMNS
 from detector.flagger import Flagger, Float32
 from detector.flagger.confidence import Confidence, Float64, LightGBMConfidence
-from detector.judge import EVEN, Answers, AskingJudge, Judge, Serve, Verdict, schema
+from detector.judge import EVEN, Answers, Judge, Serve, Verdict, schema
 from detector.judge.doubt import SPARED
 from detector.judge.embedded import EmbeddedJudge
 from detector.judge.nothing import NoJudge
@@ -157,15 +157,9 @@ class JudgesExperiment:
         for player in PLAYERS if self.players else ():
             with playing(player, known) as url:
                 asked = OpenAIJudge("player", url, cache=False, fallback=embedded, say=_quiet)
-                found[player.name] = _score(places, asked.judge_with_views(places, serve), truth)
+                found[player.name] = _score(places, asked.judge(places, serve), truth)
         if self.judge.names_more:
-            judge: Judge | AskingJudge = self.judge
-            answers = (
-                judge.judge_with_views(places, serve)
-                if isinstance(judge, AskingJudge)
-                else judge.judge(places)
-            )
-            found[self.judge.name] = _score(places, answers, truth)
+            found[self.judge.name] = _score(places, self.judge.judge(places, serve), truth)
         return found
 
 
@@ -320,13 +314,10 @@ class _Places:
         self._then = then
         self.scores: dict[str, Score] = {}
 
-    def judge(self, evidence: Sequence[Evidence]) -> Answers:
-        return NoJudge().judge(evidence)
-
-    def judge_with_views(self, evidence: Sequence[Evidence], serve: Serve) -> Answers:
-        if evidence:
+    def judge(self, evidence: Sequence[Evidence], serve: Serve | None = None) -> Answers:
+        if evidence and serve is not None:
             self.scores = self._then(evidence, serve)
-        return self.judge(evidence)
+        return NoJudge().judge(evidence)
 
 
 class _Known:
