@@ -35,9 +35,7 @@ def _run(arguments: argparse.Namespace) -> int:
     before, after = (read(path, arguments.overrides) for path in paths)
     found = compare(before, after)
     looks = view()
-    emit(
-        _render(found, arguments.format, looks.width, looks.colour), arguments.format != "terminal"
-    )
+    emit(_render(found, arguments.format, looks.width, looks.color), arguments.format != "terminal")
     if arguments.out is not None:
         _write(arguments.out, found)
     wrong = expected(found, arguments.expect_fixed)
@@ -77,11 +75,11 @@ def is_report(path: Path) -> bool:
         return _REPORT.match(file.read(200)) is not None
 
 
-def _render(found: Difference, form: str, width: int, colour: bool) -> str:
+def _render(found: Difference, form: str, width: int, color: bool) -> str:
     from detector.render import difference
 
     if form == "terminal":
-        return difference.render(found, width=width, colour=colour)
+        return difference.render(found, width=width, color=color)
     makers: dict[str, Callable[[Difference], str]] = {
         "json": difference.to_json,
         "markdown": difference.markdown,

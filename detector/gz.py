@@ -1,4 +1,4 @@
-"""The bytes of a file, plain or gz, told by its content."""
+"""The bytes of a file, plain or gz as its content says, whatever its name."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Desk:
 
     def view(self, trace: str, view: str, finding: str = "") -> str:
         """A look at a finding's place, or without one at all analyzed time. Views: timeline,
-        kernels, ops, stack, neighbours, steps, collectives, unexplained."""
+        kernels, ops, stack, neighbors, steps, collectives, unexplained."""
         from detector.region import Region
         from detector.trace import NS_PER_US
 

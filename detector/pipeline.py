@@ -47,12 +47,12 @@ def report_on(
     """The report of an analyzed trace. Raises what the judge's backend cannot turn into a
     warning."""
     scored = _scored(analysis, windower, flagger)
-    learnt = confidence.score(candidate.matrix(analysis)).tolist()
-    places = _places(analysis, scored, learnt)
+    learned = confidence.score(candidate.matrix(analysis)).tolist()
+    places = _places(analysis, scored, learned)
     if judge.names_more and analysis.why_not is None:
-        places += _flagged(analysis, scored, learnt, settings.max_regions - len(places))
+        places += _flagged(analysis, scored, learned, settings.max_regions - len(places))
     cases, answers = judge_places(analysis, places, judge)
-    findings, leads = _findings(analysis, learnt, cases, settings)
+    findings, leads = _findings(analysis, learned, cases, settings)
     candidates = {one.pattern.id for one in analysis.candidates.found}
     is_analyzable = analysis.why_not is None
     doubts = guards.warnings(analysis.activity, analysis.analyzed, analyzable=is_analyzable)
@@ -85,28 +85,28 @@ def _scored(analysis: Analysis, windower: Windower, flagger: Flagger) -> _Scored
     return _Scored(windows, matrix, flagger, flagger.score(matrix))
 
 
-def _places(analysis: Analysis, scored: _Scored, learnt: Sequence[float]) -> list[Region]:
+def _places(analysis: Analysis, scored: _Scored, learned: Sequence[float]) -> list[Region]:
     """Where each candidate costs most."""
     found, scores = analysis.candidates.found, scored.scores
     return [
         replace(place, top_features=top_features(place, scores, scored.flagger, scored.matrix))
-        for place in places_of(found, learnt, analysis.analyzed, scored.windows, scores)
+        for place in places_of(found, learned, analysis.analyzed, scored.windows, scores)
     ]
 
 
 def _flagged(
-    analysis: Analysis, scored: _Scored, learnt: Sequence[float], most: int
+    analysis: Analysis, scored: _Scored, learned: Sequence[float], most: int
 ) -> list[Region]:
     """The weightiest of the flagger's regions, for a judge that can name what no candidate has."""
     busy = analysis.activity.busy
     regions = merge(scored.windows, scored.scores, scored.flagger, scored.matrix, busy)
     weightiest = sorted(regions, key=lambda region: -region.score * region.dur)[: max(most, 0)]
     found = analysis.candidates.found
-    return [replace(r, candidates=suspects(found, learnt, r.start, r.end)) for r in weightiest]
+    return [replace(r, candidates=suspects(found, learned, r.start, r.end)) for r in weightiest]
 
 
 def _findings(
-    analysis: Analysis, learnt: Sequence[float], cases: Sequence[Case], settings: Settings
+    analysis: Analysis, learned: Sequence[float], cases: Sequence[Case], settings: Settings
 ) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
     """Findings, each with the events around its place, and leads. ``cases``: a candidate's own
     each, then those of flagged regions."""
@@ -114,7 +114,7 @@ def _findings(
     own, flagged = cases[: len(found)], cases[len(found) :]
     assessed = {
         one.pattern.id: Assessed(one, identity(analysis.signals, one), confidence, case)
-        for one, confidence, case in zip(found, learnt, own, strict=True)
+        for one, confidence, case in zip(found, learned, own, strict=True)
     }
     findings, leads = findings_of(
         list(assessed.values()), flagged, analysis.analyzed, settings, features.in_words

@@ -57,7 +57,7 @@ def merge(
 ) -> tuple[Region, ...]:
     """Regions of both sides in time order.
 
-    Neighbouring suspicious windows of one side become one region, cut where the step changes. Its
+    Neighboring suspicious windows of one side become one region, cut where the step changes. Its
     edges move inwards to the nearest of ``edges`` (the device's idle and busy spans), never past
     another window.
     """

@@ -71,7 +71,7 @@ class Output:
 
             rows = [(target.label, result) for target, result, _ in self.results]
             view = self.view
-            emit(terminal.summary(rows, width=view.width, colour=view.colour), False)
+            emit(terminal.summary(rows, width=view.width, color=view.color), False)
         if self.folder is not None:
             write(self.folder / "summary.json", self._summary())
             write(self.folder / "index.html", self._index())

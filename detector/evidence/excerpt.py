@@ -1,6 +1,6 @@
 """A place as a picture: what each thread and stream does there, in few enough events to be drawn.
 
-What is too short to be seen is joined with its neighbours rather than left out: a stream of small
+What is too short to be seen is joined with its neighbors rather than left out: a stream of small
 kernels must not look idle.
 """
 
@@ -24,7 +24,7 @@ MOST_SPANS: Final = 60
 DEEPEST: Final = 8  # levels of a thread
 WIDEST: Final = 3_000  # events: of a place with more, the part with the most occurrences is shown
 _MARGIN: Final = 0.04  # of the place, on either side
-_SEEN: Final = 1 / 1_000  # of the excerpt: what is shorter is joined with its neighbours first
+_SEEN: Final = 1 / 1_000  # of the excerpt: what is shorter is joined with its neighbors first
 _COARSER: Final = 1.25
 _STRETCH: Final = 16  # a bar of joined events is at most so many times as long as one of them
 _WRAPPER: Final = 0.95  # a frame that does nothing but call one other
@@ -129,8 +129,8 @@ def _part(trace: Trace, place: tuple[int, int], occurrences: Occurrences) -> tup
     begins = occurrences.within(start, end).start
     if not len(begins):
         return start, start + length
-    held = occurrences.spans.covered(begins, begins + length)
-    begin = min(int(begins[np.argmax(held)]), end - length)
+    covered = occurrences.spans.covered(begins, begins + length)
+    begin = min(int(begins[np.argmax(covered)]), end - length)
     return begin, begin + length
 
 
@@ -223,7 +223,7 @@ def _depths(trace: Trace, rows: Int64) -> Int64:
 
 
 def _thinned(strips: list[Strip], length: int) -> list[Strip]:
-    """The strips with at most ``MOST_EVENTS`` bars: the shortest are joined with neighbours."""
+    """The strips with at most ``MOST_EVENTS`` bars: the shortest are joined with neighbors."""
     width = length * _SEEN
     thin = [_joined(strip, width) for strip in strips]
     while sum(map(len, thin)) > MOST_EVENTS and width < length:
@@ -233,7 +233,7 @@ def _thinned(strips: list[Strip], length: int) -> list[Strip]:
 
 
 def _joined(strip: Strip, width: float) -> Strip:
-    """Neighbours of a level, both at fault or neither, that are shorter than ``width``, as one."""
+    """Neighbors of a level, both at fault or neither, that are shorter than ``width``, as one."""
     order = np.lexsort((strip.start, strip.at_fault, strip.depth))
     start, end, busy = strip.start[order], strip.end[order], strip.busy[order]
     level = 2 * strip.depth[order] + strip.at_fault[order]

@@ -21,7 +21,7 @@ VIEWS: Final = {
     "kernels": "the longest kernels with start, length, blocks and stream",
     "ops": "the ops with the most host time, with input shapes and types",
     "stack": "the Python frames around the longest ops, innermost last",
-    "neighbours": "the time by cause just before, in and just after the place",
+    "neighbors": "the time by cause just before, in and just after the place",
     "steps": "the time by cause of each step, side by side",
     "collectives": "the longest collectives with size, length and what computes beside them",
     "unexplained": "the trace's largest times by cause, their places, and its longest idle gaps",
@@ -43,7 +43,7 @@ class Views:
             "kernels": self._kernels,
             "ops": self._ops,
             "stack": self._stack,
-            "neighbours": self._neighbours,
+            "neighbors": self._neighbors,
             "steps": self._steps,
             "collectives": self._collectives,
             "unexplained": self._unexplained,
@@ -102,7 +102,7 @@ class Views:
                 at = int(self.trace.parent[at])
             yield " > ".join(words.quoted(name) for name in reversed(path))
 
-    def _neighbours(self, region: Region) -> Iterator[str]:
+    def _neighbors(self, region: Region) -> Iterator[str]:
         before = max(region.start - region.dur, self.ledger.start)
         after = min(region.end + region.dur, self.ledger.end)
         yield f"before: {self._causes(before, region.start)}"

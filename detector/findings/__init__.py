@@ -1,6 +1,6 @@
 """Candidates, with what the judge says of their places, become findings.
 
-A candidate is sized by counterfactual wherever in the trace it occurs; the learnt confidence and
+A candidate is sized by counterfactual wherever in the trace it occurs; the learned confidence and
 the judge say how likely it is that the repair is worth making. A pattern of which they are not sure
 is a lead, listed apart.
 """
@@ -104,15 +104,15 @@ def _costliest(candidate: Candidate, analyzed: AnalyzedTime) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Assessed:
-    """A candidate with what was learnt and judged of it.
+    """A candidate with what the models say of it.
 
-    ``name``: the finding's id; ``learnt``: the learnt confidence; ``case``: the verdict on its
+    ``name``: the finding's id; ``learned``: the learned confidence; ``case``: the verdict on its
     costliest place.
     """
 
     candidate: Candidate
     name: str
-    learnt: float
+    learned: float
     case: Case
 
 
@@ -160,7 +160,7 @@ def _finding(
         end_us=int(spans.end[-1]) / NS_PER_US,
         steps=_steps(analyzed, spans),
         score=one.case.region.score,
-        confidence=(one.learnt + best.probability(pattern.id)) / 2,
+        confidence=(one.learned + best.probability(pattern.id)) / 2,
         severity=level,
         kind=pattern.kind,
         estimated_savings_us=candidate.best_ns / NS_PER_US,

@@ -29,10 +29,10 @@ class Case:
         return dict(self.verdict.candidates).get(pattern, 0.0)
 
 
-Judged = tuple[list[Case], Answers]
+Answered = tuple[list[Case], Answers]
 
 
-def judge_places(analysis: Analysis, places: Sequence[Region], judge: Judge) -> Judged:
+def judge_places(analysis: Analysis, places: Sequence[Region], judge: Judge) -> Answered:
     """A case for each place, in order. What is unclear to a model is asked about once more, cut in
     two."""
     contexts = Contexts(analysis.signals, analysis.ledger, analysis.candidates)
@@ -41,21 +41,21 @@ def judge_places(analysis: Analysis, places: Sequence[Region], judge: Judge) -> 
     def serve(evidence: Evidence, view: str) -> str:
         return views.text(evidence.region, view)
 
-    def ask(regions: Sequence[Region]) -> Judged:
+    def ask(regions: Sequence[Region]) -> Answered:
         is_brief = not judge.names_more
         evidence = gather(analysis.activity, analysis.analyzed, regions, brief=is_brief)
         if not is_brief:
             evidence = [replace(e, context=contexts.of(e.region)) for e in evidence]
         answers = judge.judge(evidence, serve)
-        judged = zip(regions, evidence, answers.verdicts, strict=True)
-        return [Case(*one, judge.name) for one in judged], answers
+        parts = zip(regions, evidence, answers.verdicts, strict=True)
+        return [Case(*one, judge.name) for one in parts], answers
 
     return _finer(*ask(places), ask)
 
 
 def _finer(
-    cases: list[Case], answers: Answers, ask: Callable[[Sequence[Region]], Judged]
-) -> Judged:
+    cases: list[Case], answers: Answers, ask: Callable[[Sequence[Region]], Answered]
+) -> Answered:
     """Ask again about each half of an unclear place: the half that is clear speaks for the whole,
     beside the verdict that stood in."""
     unsure = [i for i, case in enumerate(cases) if case.verdict.fallback == UNSURE]

@@ -1,7 +1,7 @@
 """How sure a candidate is: trees over its savings, its occurrences and the trace around it.
 
 A candidate says what a repair would save; whether an expert would sign it (whether the wait, the
-copy or the cast is needless here) was learnt from labelled traces. The confidence is calibrated by
+copy or the cast is needless here) was learned from labeled traces. The confidence is calibrated by
 programs that the trees never saw, apart for traces with a device and for CPU runs.
 """
 
@@ -41,7 +41,7 @@ class Confidence(Protocol):
 
 
 class ConstantConfidence:
-    """Nothing learnt: one figure for traces with a device, one for CPU runs."""
+    """Nothing learned: one figure for traces with a device, one for CPU runs."""
 
     name = "constant"
 

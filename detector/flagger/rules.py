@@ -42,7 +42,7 @@ RULES: Final[tuple[tuple[str, float, Side, str], ...]] = (
 
 
 class RuleFlagger:
-    """Scores windows by ``RULES``; nothing is learnt."""
+    """Scores windows by ``RULES``; nothing is learned."""
 
     name = "rules"
 

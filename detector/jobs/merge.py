@@ -25,7 +25,7 @@ ADVICE: Final = {
     "host": "Its host is late: look at what that process does between collectives, and what else"
     " runs on its cores.",
     "compute": "It computes longer: give it the same share of the work, or look at that device's"
-    " clock and neighbours.",
+    " clock and neighbors.",
     "sync": "It waits for its own device: remove the synchronization that the other ranks do not"
     " make.",
     "copy": "Its copies take longer: pin its memory, or look at that device's link.",

@@ -157,7 +157,7 @@ def _purposes(info: dict[str, object]) -> dict[str, str]:
 
 
 def _pieces(times: ledger.Ledger, base: int) -> tuple[Int64, Int64, Int8]:
-    """The ledger's pieces, neighbours of one cause joined."""
+    """The ledger's pieces, neighbors of one cause joined."""
     p = times.pieces
     if not len(p):
         return p.start + base, p.end + base, p.cause

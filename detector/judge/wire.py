@@ -73,7 +73,7 @@ class Dialects:
     def learn(self, tried: Dialect, complaint: str) -> bool:
         """After a refusal: whether there is anything else to try."""
         with self._lock:
-            if self._current != tried:  # another thread has learnt it already
+            if self._current != tried:  # another thread has learned it already
                 return True
             simpler = tried.simpler(complaint)
             if simpler is None:

@@ -1,4 +1,4 @@
-"""Files of communication -> what they are, recognised by their content, never by their names."""
+"""Files of communication -> what they are, recognized by their content, never by their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the terminal's views share: rich's layout as plain or coloured text."""
+"""What the terminal's views share: rich's layout as plain or colored text."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def unbroken(text: str) -> str:
     return _UNIT.sub(_JOINED, text)
 
 
-def printed(what: RenderableType, width: int, colour: bool) -> str:
+def printed(what: RenderableType, width: int, color: bool) -> str:
     """The text of a layout, without trailing blanks."""
     out = io.StringIO()
     console = Console(
         file=out,
         width=max(width, 40),
-        color_system="standard" if colour else None,
-        no_color=not colour,
-        force_terminal=colour,
+        color_system="standard" if color else None,
+        no_color=not color,
+        force_terminal=color,
         force_jupyter=False,  # in a notebook rich would show it by itself
         highlight=False,
         markup=False,

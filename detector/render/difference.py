@@ -145,7 +145,7 @@ def _rows(d: Difference) -> list[_Row]:
 # -- terminal --------------------------------------------------------------------------------------
 
 
-def render(d: Difference, *, width: int = 100, colour: bool = False) -> str:
+def render(d: Difference, *, width: int = 100, color: bool = False) -> str:
     """For a terminal."""
     parts: list[RenderableType] = [
         _hanging("before", Text(side(d.before))),
@@ -161,7 +161,7 @@ def render(d: Difference, *, width: int = 100, colour: bool = False) -> str:
         parts.append(Padding(_finding_table(d), (0, 0, 0, 2)))
     if d.comparable and _rows(d):
         parts += [Text(), Text(LEDGER, style="bold"), Padding(_ledger_table(d), (0, 0, 0, 2))]
-    return printed(Group(*parts), width, colour)
+    return printed(Group(*parts), width, color)
 
 
 def _hanging(mark: str, text: Text) -> RenderableType:

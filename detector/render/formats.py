@@ -14,11 +14,11 @@ from detector.report import Report, to_json
 
 @dataclass(frozen=True)
 class View:
-    """What the place of output can show: columns, whether it knows colours; ``root``: the checkout
+    """What the place of output can show: columns, whether it knows colors; ``root``: the checkout
     whose files a reader can open."""
 
     width: int = 100
-    colour: bool = False
+    color: bool = False
     root: Path | None = None
 
 
@@ -39,7 +39,7 @@ class Format:
 def _terminal(report: Report, view: View) -> str:
     from detector.render import terminal
 
-    return terminal.render(report, width=view.width, colour=view.colour)
+    return terminal.render(report, width=view.width, color=view.color)
 
 
 def _json_list(reports: Sequence[Report], _: View) -> str:

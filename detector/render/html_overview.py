@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from detector.render import wording
 from detector.render.html_text import WIDTH, rect, svg, text
-from detector.render.ledger import colour, has_device
+from detector.render.ledger import color, has_device
 from detector.report import Finding, Report, WindowScore, occurrences
 from detector.units import duration
 
@@ -148,7 +148,7 @@ def steps(report: Report) -> list[str]:
         '<section aria-label="steps">',
         "<h2>Steps</h2>",
         f'<p class="soft">{len(lengths):,} steps, median {duration(median)} (the line), '
-        f"{spread}; colours as in the bar of all time</p>",
+        f"{spread}; colors as in the bar of all time</p>",
         f'<svg class="steps" viewBox="0 0 {WIDTH:.0f} {_TALL:.0f}" preserveAspectRatio="none" '
         f'role="img" aria-label="length of each step, {spread}">',
         *bars,
@@ -185,6 +185,6 @@ def _pieces(report: Report, step: int, length: float) -> list[tuple[str, float]]
     by_group: dict[str, float] = {}
     for row in report.ledger:
         if step < len(row.by_step_us):
-            kind = colour(row.group)
+            kind = color(row.group)
             by_group[kind] = by_group.get(kind, 0.0) + max(row.by_step_us[step], 0.0)
     return list(by_group.items()) or [("step", length)]

@@ -95,17 +95,17 @@ def _ledger(report: Report) -> list[str]:
 
 
 def _stacked(groups: Sequence[ledger.Line]) -> str:
-    """The groups one after the other, each in its colour."""
+    """The groups one after the other, each in its color."""
     rects, x = [], 0.0
     for line in groups:
         width = max(line.share, 0.0) * WIDTH
-        rects.append(rect(x, width, ledger.colour(line.group)))
+        rects.append(rect(x, width, ledger.color(line.group)))
         x += width
     return svg("stack", rects)
 
 
 def _ledger_row(line: ledger.Line) -> str:
-    swatch = "" if line.is_cause else f'<span class="swatch {ledger.colour(line.group)}"></span>'
+    swatch = "" if line.is_cause else f'<span class="swatch {ledger.color(line.group)}"></span>'
     where = f"<code>{text(line.place, 80)}</code>" if line.place else ""
     return (
         f'<tr class="{"cause" if line.is_cause else "group"}">'

@@ -54,7 +54,7 @@ def has_device(report: Report) -> bool:
     return bool(report.source.kernels or report.source.devices)
 
 
-def colour(group: str) -> str:
+def color(group: str) -> str:
     """The page's style of a group; a later version's groups look like unexplained time."""
     return f"g-{group}" if group in _GROUPS else "g-unexplained"
 

@@ -15,7 +15,7 @@
     return `${(us / scale).toFixed(digits)} ${unit}`;
   }
 
-  function colours() {
+  function colors() {
     const style = getComputedStyle(document.documentElement);
     const of = (name) => style.getPropertyValue(`--${name}`).trim();
     return { ink: of("ink"), soft: of("soft"), line: of("line"), band: of("band"), paper: of("card"),
@@ -74,29 +74,29 @@
       canvas.style.height = `${height}px`;
       canvas.width = Math.round(wide * ratio);
       canvas.height = Math.round(height * ratio);
-      const c = canvas.getContext("2d"), colour = colours();
+      const c = canvas.getContext("2d"), color = colors();
       c.scale(ratio, ratio);
       c.font = "11px system-ui, sans-serif";
       c.textBaseline = "middle";
-      ruler(c, colour, wide);
-      spans(c, colour);
+      ruler(c, color, wide);
+      spans(c, color);
       for (const track of excerpt.tracks) {
-        c.fillStyle = colour.soft;
+        c.fillStyle = color.soft;
         c.fillText(clipped(c, track.label, wide - 8), 2, track.top + LABEL / 2);
       }
-      for (const bar of bars) paint(c, colour, bar, wide);
+      for (const bar of bars) paint(c, color, bar, wide);
       if (chosen) {
-        c.strokeStyle = colour.focus;
+        c.strokeStyle = color.focus;
         c.lineWidth = 2;
         c.strokeRect(x(chosen.start), chosen.y, Math.max(x(chosen.end) - x(chosen.start), 2), ROW - 2);
       }
     }
 
-    function ruler(c, colour, wide) {
+    function ruler(c, color, wide) {
       const about = (to - from) / Math.max(wide / 110, 2), power = 10 ** Math.floor(Math.log10(about));
       const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= about);
-      c.strokeStyle = colour.line;
-      c.fillStyle = colour.soft;
+      c.strokeStyle = color.line;
+      c.fillStyle = color.soft;
       c.lineWidth = 1;
       for (let t = Math.ceil(from / step) * step; t <= to; t += step) {
         const at = Math.round(x(t)) + 0.5, text = `+${duration(t, step)}`;
@@ -105,8 +105,8 @@
       }
     }
 
-    function spans(c, colour) {
-      c.fillStyle = colour.fault;
+    function spans(c, color) {
+      c.fillStyle = color.fault;
       for (const [a, b] of excerpt.spans) {
         const left = x(a), wide = Math.max(x(b) - left, 1);
         c.globalAlpha = 0.09;
@@ -116,19 +116,19 @@
       }
     }
 
-    function paint(c, colour, bar, wide) {
+    function paint(c, color, bar, wide) {
       const left = Math.max(x(bar.start), -1), right = Math.min(x(bar.end), wide + 1);
       if (right < 0 || left > wide) return;
       const size = Math.max(right - left - 0.5, 1);
       const full = Math.min(bar.busy / Math.max(bar.end - bar.start, 1e-9), 1);
       c.globalAlpha = bar.count > 1 ? 0.35 + 0.45 * full : 1;
-      c.fillStyle = bar.fault ? colour.fault : bar.track.is_device ? colour.device : colour.host;
+      c.fillStyle = bar.fault ? color.fault : bar.track.is_device ? color.device : color.host;
       c.fillRect(left, bar.y, size, ROW - 2);
       c.globalAlpha = 1;
-      if (bar.fault) { c.fillStyle = colour.ink; c.fillRect(left, bar.y + ROW - 4, size, 2); }
+      if (bar.fault) { c.fillStyle = color.ink; c.fillRect(left, bar.y + ROW - 4, size, 2); }
       if (size < 28) return;
       const name = bar.count > 1 ? `${bar.count} events` : bar.name;
-      c.fillStyle = bar.count > 1 ? colour.ink : bar.fault ? colour.onFault : colour.onBar;
+      c.fillStyle = bar.count > 1 ? color.ink : bar.fault ? color.onFault : color.onBar;
       c.fillText(clipped(c, name, size - 6), left + 3, bar.y + ROW / 2 - 1);
     }
 
@@ -291,7 +291,7 @@
     button.addEventListener("click", () => copy(button));
   }
 
-  // --- colours and paper ------------------------------------------------------------------------
+  // --- colors and paper ------------------------------------------------------------------------
 
   const redraw = () => timelines.forEach((timeline) => timeline.draw());
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);

@@ -1,4 +1,4 @@
-"""The report on a terminal: at 80 columns, without colour and through a pipe too."""
+"""The report on a terminal: at 80 columns, without color and through a pipe too."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from detector.report.job import Job
 from detector.taxonomy import Severity
 from detector.units import duration, percent, plural, rounded
 
-_COLOURS: dict[Severity, str] = {
+_COLORS: dict[Severity, str] = {
     "critical": "bold white on red",
     "high": "bold red",
     "medium": "bold yellow",
@@ -31,7 +31,7 @@ _LABELS = len("assumes")  # of a finding's lines
 _CODE_INDENT = " " * (2 + _LABELS + 4)
 
 
-def render(report: Report, *, width: int = 100, colour: bool = False) -> str:
+def render(report: Report, *, width: int = 100, color: bool = False) -> str:
     """One trace: what was read, the verdict, where the time went, and the findings by savings."""
     parts: list[RenderableType] = [_head(report), Text(), *_verdict(report)]
     if found := wording.findings(report):
@@ -58,10 +58,10 @@ def render(report: Report, *, width: int = 100, colour: bool = False) -> str:
     if blind := wording.not_checked(report):
         heading = f"Not checked ({plural(len(report.not_checked), 'pattern')})"
         parts += [Text(), _list(heading, [f"{cause}: {ids}" for cause, ids in blind])]
-    return printed(Group(*parts), width, colour)
+    return printed(Group(*parts), width, color)
 
 
-def summary(rows: Sequence[tuple[str, Report | str]], *, width: int, colour: bool) -> str:
+def summary(rows: Sequence[tuple[str, Report | str]], *, width: int, color: bool) -> str:
     """Several traces, one line each: its top finding, or why there is none. The folder that they
     share is said once."""
     shared = wording.shared_folder([name for name, _ in rows])
@@ -75,7 +75,7 @@ def summary(rows: Sequence[tuple[str, Report | str]], *, width: int, colour: boo
     where = f" in {clean(shared)}" if shared else ""
     more = Text("One trace alone, or --out DIR, shows its findings.", style="dim")
     return printed(
-        Group(Text(f"{len(rows)} traces{where}", style="bold"), table, more), width, colour
+        Group(Text(f"{len(rows)} traces{where}", style="bold"), table, more), width, color
     )
 
 
@@ -115,7 +115,7 @@ def _overview(found: Sequence[Finding]) -> RenderableType:
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, overflow="ellipsis")
     for number, finding in enumerate(found, 1):
-        grade = Text(finding.severity, style=_COLOURS[finding.severity])
+        grade = Text(finding.severity, style=_COLORS[finding.severity])
         table.add_row(str(number), grade, wording.savings(finding), wording.title(finding))
     return Padding(table, (0, 0, 0, 2))
 
@@ -170,7 +170,7 @@ def _finding(report: Report, finding: Finding, number: int) -> list[RenderableTy
     """Its lines; the code is no part of a table, which would wrap it."""
     head = Text.assemble(
         (f"{number} ", "bold"),
-        (f" {finding.severity.upper()} ", _COLOURS[finding.severity]),
+        (f" {finding.severity.upper()} ", _COLORS[finding.severity]),
         " ",
         (wording.title(finding), "bold"),
         "  ",
@@ -194,7 +194,7 @@ def _grid(rows: Sequence[tuple[str, Text]]) -> RenderableType:
 
 
 def _lines(report: Report, finding: Finding) -> list[tuple[str, Text]]:
-    """The labelled lines under a finding's title, up to the code."""
+    """The labeled lines under a finding's title, up to the code."""
     saved = Text.assemble((wording.savings(finding), "bold"))
     if span := wording.savings_range(finding):
         saved.append(prose(f"; {span}"))
@@ -203,7 +203,7 @@ def _lines(report: Report, finding: Finding) -> list[tuple[str, Text]]:
         ("kind", prose(wording.nature(report, finding))),
         ("when", prose(wording.when(report, finding))),
     ]
-    rows += _labelled("where", [Text(wording.source_line(x)) for x in finding.fix.where[:4]])
+    rows += _labeled("where", [Text(wording.source_line(x)) for x in finding.fix.where[:4]])
     if finding.explanation:
         rows.append(("why", prose(clean(finding.explanation, 2000))))
     if finding.fix.summary:
@@ -212,12 +212,12 @@ def _lines(report: Report, finding: Finding) -> list[tuple[str, Text]]:
 
 
 def _lines_after(finding: Finding) -> list[tuple[str, Text]]:
-    """The labelled lines below the code; numbers of the explanation are not repeated."""
+    """The labeled lines below the code; numbers of the explanation are not repeated."""
     rows = [("assumes", prose(clean(finding.assumes, 600)))] if finding.assumes else []
-    return rows + _labelled("also", [_evidence(row) for row in measures.further(finding)])
+    return rows + _labeled("also", [_evidence(row) for row in measures.further(finding)])
 
 
-def _labelled(label: str, texts: Sequence[Text]) -> list[tuple[str, Text]]:
+def _labeled(label: str, texts: Sequence[Text]) -> list[tuple[str, Text]]:
     """The label stands before the first line only."""
     return [(label if i == 0 else "", text) for i, text in enumerate(texts)]
 

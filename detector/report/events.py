@@ -82,7 +82,7 @@ class ExcerptTrack:
 class Excerpt:
     """The events around the costliest place of a finding: what a timeline of it shows.
 
-    Bounded: short events are joined with their neighbours, few threads and streams are shown.
+    Bounded: short events are joined with their neighbors, few threads and streams are shown.
     """
 
     start_us: float

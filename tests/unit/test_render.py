@@ -357,7 +357,7 @@ def test_without_color_there_is_no_escape_code_and_with_it_the_words_are_the_sam
 
     plain = terminal.render(TYPICAL, width=100)
     assert "\x1b" not in plain
-    colored = terminal.render(TYPICAL, width=100, colour=True)
+    colored = terminal.render(TYPICAL, width=100, color=True)
     assert "\x1b[" in colored
     words = re.sub(r"\x1b\[[0-9;]*m", "", colored)
     assert [x.rstrip() for x in words.splitlines()] == plain.splitlines()
@@ -432,7 +432,7 @@ def test_a_trace_that_cannot_be_analyzed_shows_no_ledger():
 
 def test_several_traces_share_their_folder_in_one_line():
     rows = [("runs/a/1.json", TYPICAL), ("runs/b/2.json", "no such file")]
-    text = terminal.summary(rows, width=80, colour=False)
+    text = terminal.summary(rows, width=80, color=False)
     assert text.startswith("2 traces in runs/\n")
     assert text.count("runs/") == 1
     assert max(map(len, text.splitlines())) <= 80
@@ -488,7 +488,7 @@ def test_no_finding_is_said_with_what_was_checked(render):
 
 def test_several_traces_end_in_a_line_each():
     rows = [("a.json", TYPICAL), ("b.json", "b.json: the file is empty"), ("c.json", CLEAN)]
-    text = terminal.summary([*rows, ("d.json", NOT_ANALYZABLE)], width=160, colour=False)
+    text = terminal.summary([*rows, ("d.json", NOT_ANALYZABLE)], width=160, color=False)
     assert "4 traces" in text
     assert "Cannot be analyzed" in text
     assert text.splitlines()[1].split("  ")[0] == "trace"

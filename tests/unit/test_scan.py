@@ -276,9 +276,9 @@ def test_color_is_only_for_terminals_that_want_it(monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert output.view().colour
+    assert output.view().color
     monkeypatch.setenv("NO_COLOR", "1")
-    assert not output.view().colour
+    assert not output.view().color
 
 
 def test_a_terminal_without_utf8_gets_plain_letters():
