@@ -14,6 +14,10 @@ from hypothesis import settings
 
 from tests.checkouts import clone
 
+# Tests start hundreds of processes: each would compile all of the code again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # One thread for each process: `make test` has two of them, and matrices are small. Set before numpy
 # is imported, and handed on to the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

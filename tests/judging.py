@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 from detector.activity import Activity
 from detector.evidence import Evidence, gather
@@ -77,9 +78,15 @@ def analyzed_of(trace: Trace) -> AnalyzedTime:
 
 def readback(**changes: object) -> Evidence:
     """Evidence of one read-back step; ``changes`` replace its fields."""
-    return replace(evidence_of(readback_trace()), **changes)  # type: ignore[arg-type]
+    return replace(_readback(), **changes)  # type: ignore[arg-type]
 
 
+@cache
+def _readback() -> Evidence:
+    return evidence_of(readback_trace())
+
+
+@cache
 def loader() -> Evidence:
     """Evidence of one loader step."""
     return evidence_of(loader_trace(), candidates=(("input-dataloader-sync", 0.8), ("none", 0.1)))

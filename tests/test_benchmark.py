@@ -170,17 +170,3 @@ def test_anybody_can_score_predictions(elsewhere: Path, name: str) -> None:
     if name == "constant":  # it names a pattern that none of these traces has
         assert figures["figures"]["precision"]["value"] == 0
         assert figures["figures"]["wrong_per_healthy"]["value"] == 1
-
-
-def test_mlcroissant_takes_its_metadata(elsewhere: Path) -> None:
-    code = (
-        "import warnings; warnings.simplefilter('ignore')\n"
-        "import mlcroissant\n"
-        "of = mlcroissant.Dataset('../data/croissant.json')\n"
-        "print(of.metadata.ctx.issues.errors)\n"
-        "print(len(list(of.records('traces'))))\n"
-    )
-    pytest.importorskip("mlcroissant", reason="the check needs the dev extra")
-    errors, count = run_elsewhere(elsewhere, "-c", code).splitlines()
-    manifest = json.loads((elsewhere / "data" / "manifest.json").read_text())
-    assert (errors, int(count)) == ("set()", len(manifest["traces"]))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -51,7 +54,27 @@ CONFIDENCE = [
 FIGURE = re.compile(r"\d\.\d{3} \[\d\.\d{3}, \d\.\d{3}\]$")
 
 
-def python(module: str, *words: object, folder: Path, **env: str) -> subprocess.CompletedProcess:
+Ended = subprocess.CompletedProcess[str]
+
+
+def called(module: str, *words: object, folder: Path) -> Ended:
+    """What ``python`` below does, in this process: a start takes a second, with torch five."""
+    out, errors = io.StringIO(), io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(errors),
+    ):
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", [module, *map(str, words)])
+        try:
+            code = import_module(module).main()
+        except SystemExit as end:
+            code = end.code
+    return Ended(sys.argv, code or 0, out.getvalue(), errors.getvalue())
+
+
+def python(module: str, *words: object, folder: Path, **env: str) -> Ended:
     """``python -m module`` in a folder of its own, with this checkout's code."""
     return subprocess.run(
         [sys.executable, "-m", module, *map(str, words)],
@@ -63,7 +86,7 @@ def python(module: str, *words: object, folder: Path, **env: str) -> subprocess.
     )
 
 
-def worked(run: subprocess.CompletedProcess) -> list[str]:
+def worked(run: Ended) -> list[str]:
     """The lines that a run printed; it must have ended well, without a word of complaint."""
     assert run.returncode == 0, run.stderr
     assert run.stderr == ""
@@ -111,7 +134,7 @@ def models(place: Path, data: Path) -> Path:
     assert flagger.startswith("flagger: ")
     assert all(FIGURE.search(line) for line in figures)
     (confidence, *_) = worked(
-        python("detector.train", *CONFIDENCE, f"data={data}", "out=models", folder=place)
+        called("detector.train", *CONFIDENCE, f"data={data}", "out=models", folder=place)
     )
     assert confidence.startswith("confidence: ")
     return place / "models"
@@ -146,7 +169,7 @@ def test_what_a_language_model_doubts_teaches_the_confidence(
     assert [len(one) > 0 for one in doubted] == [True, True]
     files = ",".join(map(str, reports))
     words = [f"data={data}", "out=taught", f"record={tmp_path}", f"experiment.doubted=[{files}]"]
-    lines = worked(python("detector.train", *CONFIDENCE, *words, folder=place))
+    lines = worked(called("detector.train", *CONFIDENCE, *words, folder=place))
     (file,) = (f for f in reports if f.parent.name == "train_image_classifier")
     of_example = {one.pattern for one in from_json(file.read_bytes()).judging.doubted}
     assert lines[1] == f"  besides: {len(of_example)} candidates that a model doubted"
@@ -196,7 +219,7 @@ def test_a_scan_runs_with_the_trained_models(models: Path, recorded: Path, place
 def test_evaluating_prints_figures_with_intervals_and_writes_them(
     data: Path, place: Path, words: list[str], file: str, wanted: str
 ) -> None:
-    lines = worked(python("detector.evaluate", *words, f"data={data}", "out=figures", folder=place))
+    lines = worked(called("detector.evaluate", *words, f"data={data}", "out=figures", folder=place))
     found = json.loads((place / "figures" / file).read_text())
     assert lines[-1] == f"-> {Path('figures') / file}"
     assert len(lines) == len(found) + 1
@@ -244,12 +267,12 @@ def test_a_multirun_gives_each_job_a_folder_and_compare_shows_what_differs(
 ) -> None:
     quick = [ONE, "experiment.settings.columns=2000"]
     words = ["-m", f"data={data}", *quick, "experiment.settings.rounds=1,2"]
-    lines = worked(python("detector.train", *words, "hydra.sweep.dir=jobs", folder=tmp_path))
+    lines = worked(called("detector.train", *words, "hydra.sweep.dir=jobs", folder=tmp_path))
     assert {p.name for p in tmp_path.iterdir()} == {"jobs"}
     assert sum(line.startswith("jobs/") for line in lines) == 2
     for job in ("0", "1"):
         LightGBMFlagger(str(tmp_path / "jobs" / job / "flagger"))
-    shown = worked(python("detector.compare", "jobs/*", "--out", "seen", folder=tmp_path))
+    shown = worked(called("detector.compare", "jobs/*", "--out", "seen", folder=tmp_path))
     assert [line.split()[1] for line in shown[1:]] == [
         f"experiment.settings.rounds={n}" for n in (1, 2)
     ]
@@ -261,15 +284,14 @@ def test_a_multirun_gives_each_job_a_folder_and_compare_shows_what_differs(
 
 
 def rewound(folder: Path, out: Path, *words: str) -> list[str]:
-    script = ROOT / "scripts" / "rewindow.py"
-    whole = [sys.executable, str(script), str(folder), str(out), "--workers", "1", *words]
-    return worked(subprocess.run(whole, capture_output=True, text=True, timeout=120))
+    whole = [folder, out, "--workers", "1", *words]
+    return worked(called("scripts.rewindow", *whole, folder=out.parent))
 
 
 def test_judges_are_measured_beside_models_of_known_skill(data: Path, place: Path) -> None:
     words = ["experiment=judges", f"data={data}", "out=judges", "experiment.held_out=false"]
     few = [*words, "experiment.origin=recorded", "experiment.every=4"]
-    lines = worked(python("detector.evaluate", *few, folder=place))
+    lines = worked(called("detector.evaluate", *few, folder=place))
     assert re.fullmatch(r"\d+ traces, \d+ labels", lines[0])
     row = re.compile(r"(.+?) +(\d+) named +(\d+) wrong.*")
     named = {m[1]: (int(m[2]), int(m[3])) for m in map(row.fullmatch, lines[1:]) if m}
@@ -277,19 +299,19 @@ def test_judges_are_measured_beside_models_of_known_skill(data: Path, place: Pat
     assert named["oracle, several"][0] >= named["embedded"][0]
     assert named["random"][1] > named["oracle, several"][1]
     kept = (place / "judges" / "judges.jsonl").read_text()
-    assert worked(python("detector.evaluate", *few, folder=place)) == lines
+    assert worked(called("detector.evaluate", *few, folder=place)) == lines
     assert (place / "judges" / "judges.jsonl").read_text() == kept  # nothing is asked again
 
 
 def test_a_small_language_model_is_trained_and_judges(data: Path, place: Path) -> None:
     tiny = [f"experiment.{k}" for k in ("texts=12", "epochs=1", "width=8", "heads=1", "layers=1")]
     words = ["experiment=causal", f"data={data}", "out=small", "experiment.vocabulary=400", *tiny]
-    first, *figures = worked(python("detector.evaluate", *words, folder=place))
+    first, *figures = worked(called("detector.evaluate", *words, folder=place))
     assert first.startswith("small/causal: trained in ")
     assert any(line.startswith("unseen programs, right") for line in figures)
     trace = ROOT / "examples" / "train_image_classifier.json.gz"
     judge = ["judge=transformers", "judge.model=small/causal", "judge.rules=false"]
-    run = python("detector.scan", str(trace), *judge, "judge.calibrate=false", "--format", "json",
+    run = called("detector.scan", str(trace), *judge, "judge.calibrate=false", "--format", "json",
                  folder=place)  # fmt: skip
     judging = json.loads(run.stdout)["judging"]
     assert judging["answered"] + sum(judging["fallbacks"].values()) == judging["places"] > 0
@@ -313,11 +335,10 @@ def test_windows_can_be_cut_anew(data: Path, tmp_path: Path) -> None:
 
 
 def test_nothing_but_a_benchmark_is_cut_or_written_over(data: Path, tmp_path: Path) -> None:
-    script = str(ROOT / "scripts" / "rewindow.py")
     (tmp_path / "mine").mkdir()
     for folder, out in ((tmp_path, tmp_path / "new"), (data, tmp_path / "mine")):
-        words = [sys.executable, script, str(folder), str(out)]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+        script = [sys.executable, str(ROOT / "scripts" / "rewindow.py"), str(folder), str(out)]
+        done = subprocess.run(script, capture_output=True, text=True, timeout=60)
         assert "no finished benchmark" in refused(done)
     assert [p.name for p in tmp_path.iterdir()] == ["mine"]
 
@@ -327,7 +348,7 @@ def test_nothing_but_a_benchmark_is_cut_or_written_over(data: Path, tmp_path: Pa
 ENTRIES = ("dataset.build", "detector.train", "detector.evaluate")
 
 
-def refused(run: subprocess.CompletedProcess) -> str:
+def refused(run: Ended) -> str:
     """The one line that a refused run leaves."""
     assert run.returncode == 2, run.stderr
     assert run.stdout == ""
@@ -348,7 +369,7 @@ def test_an_unknown_setting_is_one_line_that_names_the_key(module: str, tmp_path
     [("dataset.build", "out"), ("detector.train", "data"), ("detector.evaluate", "data")],
 )
 def test_a_setting_that_must_be_given_is_named(module: str, key: str, tmp_path: Path) -> None:
-    line = refused(python(module, folder=tmp_path))
+    line = refused(called(module, folder=tmp_path))
     assert line == f"error: {key} must be set: add {key}=VALUE"
 
 
@@ -356,7 +377,7 @@ def test_a_setting_that_must_be_given_is_named(module: str, key: str, tmp_path: 
 def test_an_unfinished_build_is_one_line(module: str, tmp_path: Path) -> None:
     (tmp_path / "half").mkdir()
     (tmp_path / "half" / "windows.parquet").write_bytes(b"")
-    line = refused(python(module, "data=half", folder=tmp_path))
+    line = refused(called(module, "data=half", folder=tmp_path))
     assert line.startswith("error: half: no finished benchmark")
 
 
@@ -375,7 +396,7 @@ def test_what_does_not_fit_in_a_multirun_is_one_line(
     words: list[str], said: str, tmp_path: Path
 ) -> None:
     line = refused(
-        python("detector.train", "-m", "data=half", *words, "hydra.sweep.dir=jobs", folder=tmp_path)
+        called("detector.train", "-m", "data=half", *words, "hydra.sweep.dir=jobs", folder=tmp_path)
     )
     assert line.startswith(f"error: {said}")
 
@@ -384,14 +405,14 @@ def test_what_does_not_fit_in_a_multirun_is_one_line(
 def test_what_is_no_record_is_one_line(content: str | None, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / "a.run.json").write_text(content)
-    line = refused(python("detector.compare", "a.run.json", folder=tmp_path))
+    line = refused(called("detector.compare", "a.run.json", folder=tmp_path))
     assert line.startswith("error: a.run.json: no ")
 
 
 def test_a_missing_folder_of_recorded_traces_is_one_line(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     words = [f"benchmark.recorded=['{gone}']", "out=here"]
-    assert refused(python("dataset.build", *words, folder=tmp_path)) == (
+    assert refused(called("dataset.build", *words, folder=tmp_path)) == (
         f"error: {gone}: no recorded traces"
     )
     assert not list(tmp_path.iterdir())
@@ -399,7 +420,7 @@ def test_a_missing_folder_of_recorded_traces_is_one_line(tmp_path: Path) -> None
 
 def test_an_argument_that_an_experiment_does_not_take_is_one_line(tmp_path: Path) -> None:
     words = ["data=half", "+experiment.settings.leavs=3"]
-    line = refused(python("detector.train", *words, folder=tmp_path))
+    line = refused(called("detector.train", *words, folder=tmp_path))
     assert line.startswith("error: experiment: ")
     assert "leavs" in line
 

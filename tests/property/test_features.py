@@ -330,7 +330,7 @@ def test_names_are_unique() -> None:
     assert len(set(COLUMNS)) == len(COLUMNS) == 4 * len(ALL)
 
 
-@settings(max_examples=80)
+@settings(max_examples=max(settings().max_examples, 50))
 @given(TRACES, WINDOWS)
 def test_every_feature_equals_its_twin(trace: Trace, windows: list[tuple[int, int]]) -> None:
     edges = np.array(windows, np.int64) * 1_000
@@ -357,7 +357,9 @@ def test_the_generated_traces_move_every_feature() -> None:
             values = feature.compute(cuts)
             if len(set(values[~np.isnan(values)])) > 1:
                 still.discard(feature.name)
-    assert not still
+        if not still:
+            return
+    pytest.fail(f"never moved: {sorted(still)}")
 
 
 @settings(max_examples=25)

@@ -107,14 +107,20 @@ def any_report(
 
 
 STEPS = st.sampled_from((0, 0, 1, 2, 5))
-# A whole scan each; the fuzz profile runs more.
-FEW = settings(max_examples=max(settings().max_examples // 2, 1))
 
 
-@FEW
 @given(SEEDS, STEPS)
-def test_findings_add_up(seed: int, steps: int) -> None:
-    report, _ = any_report(seed, steps)
+def test_what_holds_of_every_report(seed: int, steps: int) -> None:
+    report, trace = any_report(seed, steps)
+    findings_add_up(report)
+    findings_lie_in_their_spans_and_steps(report)
+    the_ledger_adds_up_to_the_analyzed_time(report, trace)
+    what_was_not_checked_is_no_finding(report)
+    shares_of_the_summary_add_up(report)
+    assert from_json(to_json(report)) == report
+
+
+def findings_add_up(report: Report) -> None:
     shown = (*report.findings, *report.leads)
     assert sum(f.share for f in shown) <= 1 + 1e-9
     assert len({f.pattern for f in shown}) == len(shown)
@@ -134,6 +140,37 @@ def test_findings_add_up(seed: int, steps: int) -> None:
     assert savings == sorted(savings, reverse=True)
 
 
+def findings_lie_in_their_spans_and_steps(report: Report) -> None:
+    for finding in report.findings:
+        spans = occurrences(finding)
+        assert finding.start_us == min(a for a, _ in spans)
+        assert finding.end_us == max(b for _, b in spans)
+        assert all(a < b for a, b in spans)
+        assert set(finding.steps) <= set(range(len(report.source.steps)))
+
+
+def the_ledger_adds_up_to_the_analyzed_time(report: Report, trace: Trace) -> None:
+    analyzed = analyzed_time(trace)
+    assert sum(round(row.us * 1_000) for row in report.ledger) == analyzed.end - analyzed.start
+
+
+def what_was_not_checked_is_no_finding(report: Report) -> None:
+    blind = {row.pattern for row in report.not_checked}
+    assert blind <= set(IDS)
+    assert not blind & {f.pattern for f in (*report.findings, *report.leads)}
+
+
+def shares_of_the_summary_add_up(report: Report) -> None:
+    summary = report.summary
+    assert summary.gpu_busy + summary.gpu_idle == pytest.approx(1)
+    assert summary.exposed_copy + summary.exposed_comm <= summary.gpu_busy + 1e-9
+    assert all(w.score == max(w.cpu_score, w.gpu_score) for w in report.windows)
+
+
+# A whole scan each; the fuzz profile runs more.
+FEW = settings(max_examples=max(settings().max_examples // 2, 1))
+
+
 @FEW
 @given(SEEDS, STEPS, st.floats(0, 1))
 def test_leads_are_what_is_less_likely(seed: int, steps: int, lead: float) -> None:
@@ -144,47 +181,7 @@ def test_leads_are_what_is_less_likely(seed: int, steps: int, lead: float) -> No
 
 @FEW
 @given(SEEDS, STEPS)
-def test_a_finding_lies_in_its_span_and_in_its_steps(seed: int, steps: int) -> None:
-    report, _ = any_report(seed, steps)
-    for finding in report.findings:
-        spans = occurrences(finding)
-        assert finding.start_us == min(a for a, _ in spans)
-        assert finding.end_us == max(b for _, b in spans)
-        assert all(a < b for a, b in spans)
-        assert set(finding.steps) <= set(range(len(report.source.steps)))
-
-
-@FEW
-@given(SEEDS, STEPS)
-def test_the_ledger_adds_up_to_the_analyzed_time(seed: int, steps: int) -> None:
-    report, trace = any_report(seed, steps)
-    analyzed = analyzed_time(trace)
-    assert sum(round(row.us * 1_000) for row in report.ledger) == analyzed.end - analyzed.start
-
-
-@FEW
-@given(SEEDS, STEPS)
-def test_what_was_not_checked_is_no_finding(seed: int, steps: int) -> None:
-    report, _ = any_report(seed, steps)
-    blind = {row.pattern for row in report.not_checked}
-    assert blind <= set(IDS)
-    assert not blind & {f.pattern for f in (*report.findings, *report.leads)}
-
-
-@FEW
-@given(SEEDS, STEPS)
 def test_what_cannot_be_analyzed_has_no_findings(seed: int, steps: int) -> None:
     report, _ = any_report(seed, steps, as_it_is=True)
     assert report.analyzable == (report.why_not is None) == (report.record_instead is None)
     assert report.analyzable or not (report.findings or report.leads)
-
-
-@FEW
-@given(SEEDS, STEPS)
-def test_any_report_survives_its_file(seed: int, steps: int) -> None:
-    report, _ = any_report(seed, steps)
-    assert from_json(to_json(report)) == report
-    summary = report.summary
-    assert summary.gpu_busy + summary.gpu_idle == pytest.approx(1)
-    assert summary.exposed_copy + summary.exposed_comm <= summary.gpu_busy + 1e-9
-    assert all(w.score == max(w.cpu_score, w.gpu_score) for w in report.windows)

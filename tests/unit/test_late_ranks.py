@@ -31,8 +31,9 @@ def test_without_an_edit_all_ranks_replay_as_recorded(dlrm: Job) -> None:
 
 
 @shared
-@pytest.mark.parametrize("why", ["data", "compute", "host"])
-@pytest.mark.parametrize(("rank", "before"), [(0, 0), (3, 5), (6, 7)])
+@pytest.mark.parametrize(
+    ("why", "rank", "before"), [("data", 0, 0), ("compute", 3, 5), ("host", 6, 7), ("data", 6, 5)]
+)
 def test_the_late_rank_is_named_with_its_cause(
     dlrm: Job, why: Why, rank: int, before: int, tmp_path: Path
 ) -> None:

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 pytest.importorskip("torch")
@@ -41,6 +42,10 @@ def frame(name: str, number: int, parent: int | None, ts: float = 0.0) -> dict[s
 
 def flow(phase: str, number: int, ts: float) -> dict[str, Any]:
     return {"ph": phase, "cat": "fwdbwd", "name": "fwdbwd", "id": number, "ts": ts, "tid": 1}
+
+
+def events_of(path: Path) -> list[dict[str, Any]]:
+    return msgspec.json.decode(gzip.decompress(path.read_bytes()))["traceEvents"]
 
 
 def spans(found: list[labels.LabelRegion]) -> list[tuple[float, float, str]]:
@@ -216,7 +221,7 @@ def test_a_committed_trace_gives_nothing_away(path: Path, label: labels.Label) -
     ("path", "label"), ALL[::7], ids=lambda x: x.name if isinstance(x, Path) else ""
 )
 def test_regions_lie_in_the_steps_of_their_trace(path: Path, label: labels.Label) -> None:
-    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    events = events_of(path)
     times = marks.step_times(events)
     assert len(times) == label.parameters["steps"]
     first = min(e["ts"] for e in events if e.get("ph") == "X")
@@ -252,7 +257,7 @@ FOOTPRINT: dict[str, tuple[str, str, int]] = {
 @pytest.mark.parametrize("pattern", sorted({p for _, label in ALL for p in label.patterns}))
 def test_the_fault_itself_lies_in_its_regions(pattern: str) -> None:
     path, label = next((path, x) for path, x in ALL if x.patterns == (pattern,))
-    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    events = events_of(path)
     if pattern in ("host-gc-pause", "host-python-overhead"):  # no operator runs: that is the fault
         assert all(not inside(events, region, "cpu_op", "aten::") for region in label.regions)
         return
