@@ -85,8 +85,9 @@ class _Program:
         self.graph = graph
         self.base = int(graph.trace.start.min()) if len(graph.trace) else 0
         self.gap: list[int] = graph.gap.tolist()
-        self.dur: list[int] = graph.dur.tolist()
-        self.origin: list[int] = graph.origin.tolist()
+        self.dur: list[int] = np.where(graph.is_work, graph.trace.dur, 0).repeat(2).tolist()
+        recorded = np.stack([graph.trace.start, graph.trace.end], axis=1)
+        self.origin: list[int] = recorded.ravel().tolist()
         self.deps = dict(graph.deps_by_node)
         self.across = set(graph.across)
         self.gone: set[int] = set()
@@ -137,7 +138,7 @@ class _Program:
 
     def _insert(self, number: int, edit: Insert) -> Piece:
         nodes = self.graph.threads[edit.track]
-        times = self.graph.origin[nodes]
+        times = self.graph.recorded(nodes)
         i = int(np.searchsorted(times, edit.at))
         while i < len(nodes) and times[i] == edit.at and nodes[i] % 2:
             i += 1  # what ends now has ended
@@ -153,7 +154,7 @@ class _Program:
         trace, row = self.graph.trace, edit.row
         sequence = self.sequences[int(trace.track[row])]
         start, end = int(trace.start[row]), int(trace.end[row])
-        times = self.graph.origin[self.graph.threads[int(trace.track[row])]]
+        times = self.graph.recorded(self.graph.threads[int(trace.track[row])])
         i = sequence.index(2 * row, bisect_left(times, start))
         j = sequence.index(2 * row + 1, i) + 1
         inside = set(sequence[i:j])
@@ -239,7 +240,7 @@ class _Program:
     def _splice(self, track: int, pieces: list[Piece]) -> None:
         """Put the pieces in; one without length stands within the gap around it."""
         sequence, nodes = self.sequences[track], self.graph.threads[track]
-        times = self.graph.origin[nodes]
+        times = self.graph.recorded(nodes)
         out: list[int] = []
         done = 0
         since = -1  # base time up to which the gap before node ``done`` is used up

@@ -44,6 +44,8 @@ class Occurrences:
     def within(self, start: int, end: int) -> Occurrences:
         """The occurrences that begin in [start, end)."""
         inside = (self.start >= start) & (self.start < end)
+        if inside.all():
+            return self
         return Occurrences(self.rows[inside], self.start[inside], self.end[inside])
 
     @property

@@ -15,6 +15,19 @@ from detector.trace import Bool, Int32, Int64
 # a thread that follows or joins another, one that joins a thread that launches nothing.
 LAUNCH, WAIT, STREAM, THREAD, SERVED = (1 << i for i in range(5))
 
+_AT_ONCE = 1 << 16  # nodes
+
+
+def recorded(begin: Int64, end: Int64, is_work: Bool, nodes: Int64 | Int32) -> Int64:
+    """The times of nodes, by the begin and end of each row; of device work its end."""
+    found = np.empty(len(nodes), np.int64)
+    for first in range(0, len(nodes), _AT_ONCE):  # so that what is in between stays small
+        some = nodes[first : first + _AT_ONCE]
+        row = (some >> 1).astype(np.int64)
+        late = (some & 1).astype(np.bool_) | is_work[row]
+        found[first : first + _AT_ONCE] = np.where(late, end[row], begin[row])
+    return found
+
 
 @dataclass(frozen=True, eq=False)
 class Columns:
@@ -22,8 +35,8 @@ class Columns:
 
     ``in_op``: rows with an op right around them; ``program``: rows that count for when it ends;
     ``calls``: by row the frame of the built-in that holds it alone, as that is the call of it, else
-    the row itself; ``gap`` and ``dur`` by node; ``origin``: the recorded begin of each; ``order``:
-    one in which to compute; ``left_out``: nodes that are in none, although the other of their row
+    the row itself; ``begin`` and ``end``: as recorded, by row; ``gap``: by node; ``order``: one in
+    which to compute; ``left_out``: nodes that are in none, although the other of their row
     is.
     """
 
@@ -34,10 +47,10 @@ class Columns:
     is_host: Bool
     is_work: Bool
     program: Bool
-    calls: Int64
+    calls: Int32
+    begin: Int64
+    end: Int64
     gap: Int64
-    dur: Int64
-    origin: Int64
     deps: Deps
     sequences: Sequences
     order: Int32
@@ -45,10 +58,9 @@ class Columns:
 
     def recorded(self, nodes: Int64 | Int32) -> Int64:
         """The times of nodes as recorded; of device work its end."""
-        return np.asarray(self.origin[nodes] + self.dur[nodes], np.int64)
+        return recorded(self.begin, self.end, self.is_work, nodes)
 
-    @cached_property
-    def place(self) -> Int32:
+    def places(self) -> Int32:
         """Where each node stands in its sequence: an index of ``sequences.nodes``."""
         place = np.zeros(len(self.gap), np.int32)
         place[self.sequences.nodes] = np.arange(len(self.sequences.nodes), dtype=np.int32)
@@ -58,10 +70,13 @@ class Columns:
         """Nodes whose gap is a row's own time, by row: its end, and the begins right inside it."""
         host = np.flatnonzero(self.is_host).astype(np.int32)
         inner = host[self.parent[host] >= 0]
-        owner = np.concatenate([self.parent[inner], host])
-        nodes = np.concatenate([2 * inner, 2 * host + 1])
-        ptr = np.append(0, np.cumsum(np.bincount(owner, minlength=len(self.parent))))
-        return ptr.astype(np.int32), nodes[np.argsort(owner, kind="stable")]
+        owner = self.parent[inner]
+        ptr = np.zeros(len(self.parent) + 1, np.int32)
+        np.cumsum(np.bincount(owner, minlength=len(self.parent)) + self.is_host, out=ptr[1:])
+        nodes = np.full(ptr[-1], -1, np.int32)
+        nodes[ptr[host + 1] - 1] = 2 * host + 1
+        nodes[nodes < 0] = 2 * inner[np.argsort(owner, kind="stable")]
+        return ptr, nodes
 
     @cached_property
     def served(self) -> tuple[Int64, Int64]:

@@ -66,23 +66,26 @@ class Condensed:
         run; ``took``: its gap. A run has a row whose begin it is; that row has no end."""
         first = len(rows)
         node = np.full(len(whole.gap), -1, np.int32)  # by old node
-        mine = np.flatnonzero(stays)
-        node[mine] = 2 * self._row[mine // 2] + mine % 2
+        for side in (0, 1):
+            mine = np.flatnonzero(stays[side::2])
+            node[2 * mine + side] = 2 * self._row[mine] + side
         node[last] = 2 * np.arange(first, first + len(last), dtype=np.int32)
 
         rows = np.append(rows.astype(np.int32), last // 2)
         old = np.repeat(2 * rows, 2)
         old[1::2] += 1
         old[2 * first :] = np.repeat(last, 2)
-        gap, dur, origin = whole.gap[old], whole.dur[old], whole.origin[old]
+        gap = whole.gap[old]
         gap[2 * first :: 2] = took
+        del old
+        begin, end = whole.begin[rows], whole.end[rows]
+        begin[first:] = whole.recorded(last)
         start, parent = whole.start[rows], self._row[whole.parent[rows]]
         start[first:], parent[first:] = whole.start[-1:], -1  # last, so that nothing cuts runs off
-        calls = self._renumbered(whole.calls[rows])
-        order, _ = _relabelled(whole.order, node)
-        nodes, reached = _relabelled(whole.sequences.nodes, node)
+        calls = self._row[whole.calls[rows]]
+        sequences = _relabelled(whole.sequences, node)
         left_out = np.ones(len(gap), np.bool_)
-        left_out[nodes] = False
+        left_out[sequences.nodes] = False
         return Columns(
             start,
             parent,
@@ -91,13 +94,13 @@ class Condensed:
             whole.is_host[rows],
             whole.is_work[rows],
             whole.program[rows],
-            np.where(calls < 0, np.arange(len(rows)), calls),
+            np.where(calls < 0, np.arange(len(rows), dtype=np.int32), calls),
+            begin,
+            end,
             gap,
-            dur,
-            origin,
             _dependencies(whole.deps, node, len(gap)),
-            Sequences(nodes, reached[whole.sequences.ptr]),
-            order,
+            sequences,
+            _renamed(whole.order, node),
             left_out,
         )
 
@@ -115,12 +118,16 @@ def _caps(gap: Int64, idle: Int64, tail: Int64) -> Repair:
     return Repair(idle=(early, idle[early]), tail=(late, tail[late]))
 
 
-def _relabelled(nodes: Int32, new: Int32) -> tuple[Int32, Int32]:
-    """Those that stay; and how many there are before each old one."""
+def _relabelled(old: Sequences, new: Int32) -> Sequences:
+    """The nodes that stay, by their new numbers."""
+    stay = [_renamed(old.of(k), new) for k in range(len(old.ptr) - 1)]
+    ptr = np.cumsum([0, *map(len, stay)], dtype=np.int32)
+    return Sequences(np.concatenate([old.nodes[:0], *stay]), ptr)
+
+
+def _renamed(nodes: Int32, new: Int32) -> Int32:
     found = new[nodes]
-    reached = np.zeros(len(nodes) + 1, np.int32)
-    np.cumsum(found >= 0, out=reached[1:])
-    return found[found >= 0], reached
+    return np.asarray(found[found >= 0])
 
 
 def _dependencies(deps: Deps, new: Int32, count: int) -> Deps:
@@ -171,7 +178,7 @@ def _staying(whole: Columns, repairs: Sequence[Repair], edges: Int64) -> Bool:
     stays[2 * launch[launch >= 0]] = True
     stays[nodes[ptr[:-1][np.diff(ptr) > 0]]] = True  # where each thread begins
     for first, end in zip(ptr[:-1].tolist(), ptr[1:].tolist(), strict=True):
-        reached = np.searchsorted(whole.origin[nodes[first:end]], edges, "right") - 1
+        reached = np.searchsorted(whole.recorded(nodes[first:end]), edges, "right") - 1
         stays[nodes[first + reached[reached >= 0]]] = True
     shorter = np.zeros(len(whole.parent) + 1, np.bool_)  # the last place takes "no parent"
     for repair in repairs:
@@ -181,24 +188,27 @@ def _staying(whole: Columns, repairs: Sequence[Repair], edges: Int64) -> Bool:
             stays[2 * rows + 1] = True
     stays[::2] |= shorter[whole.parent]  # own time lies around what is right inside, too
     removed = union(*(whole.calls[repair.remove] for repair in repairs))
-    after = np.minimum(whole.place[2 * removed + 1] + 1, len(nodes) - 1)
+    place = whole.places()
+    after = np.minimum(place[2 * removed + 1] + 1, len(nodes) - 1)
     stays[nodes[after]] = True
-    both = np.append(removed, _reaching_out(whole, removed))
+    both = np.append(removed, _reaching_out(whole, removed, place))
     stays[2 * both] = stays[2 * both + 1] = True
     return stays
 
 
-def _reaching_out(whole: Columns, removed: Int64) -> Int64:
+def _reaching_out(whole: Columns, removed: Int64, place: Int32) -> Int64:
     """Rows of which one end lies inside an event that goes and one outside: they stay then.
 
     What a node lies inside is known by a sum of random numbers.
     """
+    if not len(removed):
+        return removed
     number = _random(removed)
     inside = np.zeros(len(whole.sequences.nodes) + 1, np.uint64)  # by place
-    inside[whole.place[2 * removed]] += number
-    inside[whole.place[2 * removed + 1] + 1] -= number
+    inside[place[2 * removed]] += number
+    inside[place[2 * removed + 1] + 1] -= number
     np.cumsum(inside, out=inside)
-    begin, end = inside[whole.place[::2]], inside[whole.place[1::2]]
+    begin, end = inside[place[::2]], inside[place[1::2]]
     return np.flatnonzero(whole.is_host & (begin != end))
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from detector.index_sets import distinct
 from detector.replay import streams, threads, waits
-from detector.replay.columns import LAUNCH, SERVED, STREAM, THREAD, WAIT, Columns
+from detector.replay.columns import LAUNCH, SERVED, STREAM, THREAD, WAIT, Columns, recorded
 from detector.replay.repair import Repair
 from detector.replay.savings import Savings, Times
 from detector.replay.solve import Deps, Sequences, Stuck, UInt8, arrange, sequences
@@ -54,9 +54,6 @@ class Graph:
         self.timed: Bool = self.is_host | self.is_work
         self.issued: Int64 = self._issued()  # of device work
         self.gap: Int64 = np.zeros(2 * len(trace), np.int64)
-        self.dur: Int64 = np.zeros(2 * len(trace), np.int64)
-        self.origin: Int64 = np.repeat(trace.start, 2)
-        self.origin[1::2] = trace.end
         self._build()
 
     # -- replays -------------------------------------------------------------------------------
@@ -94,9 +91,9 @@ class Graph:
             self.is_work,
             self.program,
             self._calls,
+            t.start,
+            t.end,
             self.gap,
-            self.dur,
-            self.origin,
             self.deps,
             self.sequences,
             self.order,
@@ -104,7 +101,7 @@ class Graph:
         )
 
     @property
-    def _calls(self) -> Int64:
+    def _calls(self) -> Int32:
         """For each row the frame of the built-in that calls it and nothing else; else the row."""
         t = self.trace
         frames = t.rows(Cat.PYTHON_FUNCTION)
@@ -114,7 +111,7 @@ class Graph:
         alone = np.bincount(t.parent[t.parent >= 0], minlength=len(t)) == 1
         calls = np.zeros(len(t), np.bool_)
         calls[frames] = built_in[t.name[frames]] & alone[frames]
-        rows = np.arange(len(t))
+        rows = np.arange(len(t), dtype=np.int32)
         return np.where((t.parent >= 0) & calls[t.parent], t.parent, rows)
 
     # -- tracks --------------------------------------------------------------------------------
@@ -193,7 +190,7 @@ class Graph:
         same = np.ones(max(0, len(nodes) - 1), np.bool_)
         begins = self._host_sequences.ptr[1:-1]
         same[begins[(begins > 0) & (begins < len(nodes))] - 1] = False
-        gaps = np.diff(self.origin[nodes])
+        gaps = np.diff(self.recorded(nodes))
         self.gap[nodes[1:][same]] = gaps[same]
         across = threads.attach(self)
         device = streams.place(self)
@@ -222,14 +219,15 @@ class Graph:
             return deps
         prev = self.sequences.before(len(self.gap))
         free = np.unique(deps.node[left_out])
-        self.gap[free] = self.origin[free] - self.recorded(prev[free])
+        begins = np.where(self.is_work[free // 2], self.trace.start[free // 2], self.recorded(free))
+        self.gap[free] = begins - self.recorded(prev[free])
         keep = ~left_out & ~np.isin(deps.node, free[prev[free] < 0])
         edge = deps.node[keep], deps.on[keep].astype(np.int64), deps.delay[keep]
         return Deps.of(len(self.gap), [edge], self._kinds)
 
     def recorded(self, nodes: Int64 | Int32) -> Int64:
         """The times of nodes as recorded; of device work its end."""
-        return np.asarray(self.origin[nodes] + self.dur[nodes], np.int64)
+        return recorded(self.trace.start, self.trace.end, self.is_work, nodes)
 
     def _kinds(self, node: Int64, on: Int64) -> UInt8:
         """The kind of each dependency: what ``node`` waits for."""

@@ -63,11 +63,26 @@ class Savings:
     @cached_property
     def _buffers(self) -> tuple[Int64, Int64]:
         """For changed columns: new ones for each replay would cost as much as its times."""
-        return np.empty_like(self.columns.gap), np.empty_like(self.columns.dur)
+        return np.empty_like(self.columns.gap), np.empty_like(self.columns.gap)
+
+    @cached_property
+    def _origin(self) -> Int64:
+        return np.stack([self.columns.begin, self.columns.end], axis=1).ravel()
+
+    @cached_property
+    def _dur(self) -> Int64:
+        """Of device work, by node; a host event's lies between its two nodes."""
+        columns, dur = self.columns, np.zeros_like(self.columns.gap)
+        dur[::2][columns.is_work] = (columns.end - columns.begin)[columns.is_work]
+        return dur
 
     @cached_property
     def _times(self) -> Int64:
         return np.full_like(self.columns.gap, -1)
+
+    @cached_property
+    def _place(self) -> Int32:
+        return self.columns.places()
 
     @cached_property
     def _parts(self) -> tuple[Int32, Int32]:
@@ -95,7 +110,7 @@ class Savings:
             changed.dur,
             columns.deps,
             changed.mute,
-            columns.origin,
+            self._origin,
             self.floor,
             out=self._times,
         )
@@ -165,7 +180,7 @@ class Savings:
         columns = self.columns
         gap, dur = self._buffers
         np.copyto(gap, columns.gap)
-        np.copyto(dur, columns.dur)
+        np.copyto(dur, self._dur)
         mute = np.zeros(len(gap), np.uint8)
         self._unwait(repair, gap, mute)
         self._own(repair, gap, mute)
@@ -213,7 +228,7 @@ class Savings:
         if not len(repair.remove):
             return gone
         rows = distinct(self.columns.calls[repair.remove])
-        place = self.columns.place
+        place = self._place
         first, last = place[2 * rows], place[2 * rows + 1]
         order = np.argsort(first, kind="stable")
         first, reach = first[order], np.maximum.accumulate(last[order])
@@ -240,14 +255,14 @@ class Savings:
         rows = union(work[gone[begun]], repair.drop)
         mine = 2 * rows
         gone[mine] = True
-        shorter = self.columns.dur[mine]
+        shorter = self._dur[mine]
         room = gap[mine] + shorter
         gap[mine] = np.minimum(0, room)
         overlaps = self._overlaps[~gone[self._overlaps]]
         if len(overlaps):
             took = np.zeros(len(gap), np.int64)  # by how much a node may come earlier than it did
             shrunk = 2 * repair.work[0]
-            took[shrunk] = self.columns.dur[shrunk] - dur[shrunk]
+            took[shrunk] = self._dur[shrunk] - dur[shrunk]
             took[mine] = np.maximum(0, room)
             self._part(overlaps, gap, took, gone)
         dur[mine] = 0

@@ -68,7 +68,9 @@ class Deps:
     @property
     def node(self) -> Int64:
         """The node that waits, of each."""
-        return np.repeat(np.arange(len(self.ptr) - 1), np.diff(self.ptr))
+        count = np.diff(self.ptr)
+        waiting = np.flatnonzero(count)
+        return np.repeat(waiting, count[waiting])
 
 
 def sequences(rows: Int64, start: Int64, dur: Int64, track: Int32, tracks: int) -> Sequences:

@@ -21,7 +21,7 @@ _NEAR_NS, _NEAR_MOST_NS, _NEAR_SHARE = 6_000, 30_000, 0.1
 
 
 def place(graph: Graph) -> list[Edge]:
-    """Sets the gap and duration of every device work. What it waits for beside its stream."""
+    """Sets the gap of every device work. What it waits for beside its stream."""
     t = graph.trace
     edges: list[Edge] = []
     for track, rows in graph.streams.items():
@@ -32,7 +32,6 @@ def place(graph: Graph) -> list[Edge]:
         if graph.uniform:
             latency[known], gap[known] = graph.typical.latency, graph.typical.gap
             latency[0] = since[0]  # behind a queue of before the recording
-        graph.dur[2 * rows] = t.dur[rows]
         graph.gap[2 * rows] = np.where(known, gap, np.minimum(gap, between))
         linked = known & graph.is_host[t.launch[rows]]
         if not linked[0] and graph.first >= 0:

@@ -95,7 +95,7 @@ def _handed(graph: Graph) -> list[Edge]:
 def follow(graph: Graph, nodes: Int64, times: Int64) -> list[Edge]:
     """Let nodes begin when the main thread has got as far as it had then."""
     mine = graph.threads[graph.first]
-    at = graph.origin[mine]
+    at = graph.recorded(mine)
     i = np.searchsorted(at, times, "right") - 1
     found = i >= 0
     i = i[found]
@@ -112,10 +112,10 @@ def _depth(nodes: Int64) -> Int64:
 def _attach(graph: Graph, track: int, begun: Int64) -> list[Edge]:
     """Dependencies of a second thread, but for nodes that are ``begun`` by another one."""
     nodes = graph.threads[track].astype(np.int64)
-    times, gaps = graph.origin[nodes], graph.gap[nodes]
+    times, gaps = graph.recorded(nodes), graph.gap[nodes]
     begins = (gaps > BURST_NS) & ((_depth(nodes) == 0) | _asleep(graph, nodes))
     begins[0] = True
-    reached = np.searchsorted(graph.origin[graph.threads[graph.first]], times, "right")
+    reached = np.searchsorted(graph.recorded(graph.threads[graph.first]), times, "right")
     begins[1:] &= np.diff(reached) > 0  # the main thread got ahead meanwhile
     handed = np.isin(nodes, begun)
     first = np.flatnonzero(begins & ~handed)
@@ -137,7 +137,7 @@ def _wait(graph: Graph, track: int, other: int) -> list[Edge]:
     all of that time something, and went on as soon as this was done: it set this off and waited
     for it."""
     nodes, its = (graph.threads[k].astype(np.int64) for k in (track, other))
-    times, at = graph.origin[nodes], graph.origin[its]
+    times, at = graph.recorded(nodes), graph.recorded(its)
     gap = np.diff(times)
     i = np.flatnonzero((gap > BURST_NS // 2) & (_depth(nodes)[1:] > 0))
     i = i[graph.gap[nodes[i + 1]] == gap[i]]  # not waiting for a third
@@ -159,7 +159,7 @@ def _wait(graph: Graph, track: int, other: int) -> list[Edge]:
 def _join(graph: Graph, nodes: Int64, times: Int64, begun: Int64) -> list[Edge]:
     """The main thread's gaps that this thread fills: there it waits for it."""
     mine = graph.threads[graph.first].astype(np.int64)
-    at = graph.origin[mine]
+    at = graph.recorded(mine)
     gap = np.diff(at)
     i = np.flatnonzero(gap > BURST_NS // 2)
     a, b = np.searchsorted(times, at[i], "right"), np.searchsorted(times, at[i + 1], "right")

@@ -8,11 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detector.kineto import nesting
-from tests.reader_paths import PATHS
 from tests.traces import annotation, op, python, trace_of
 
+needs_loops = pytest.mark.skipif(not nesting.COMPILED, reason="the loops are not built here")
+WAYS = [pytest.param(True, id="compiled", marks=needs_loops), pytest.param(False, id="pure")]
 
-@pytest.fixture(params=PATHS, autouse=True, scope="module")
+
+@pytest.fixture(params=WAYS, autouse=True, scope="module")
 def _way(request: pytest.FixtureRequest):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nesting, "COMPILED", request.param)
