@@ -26,7 +26,8 @@ from detector.replay import Columns, Condensed, Graph, Repair, Savings, joined
 from detector.signals import Place, Signals
 from detector.trace import Int64
 
-LEAST_SHARE: Final = {"fault": 0.02, "opportunity": 0.05}  # of the analyzed time
+LEAST_SHARE: Final = {"fault": 0.02, "opportunity": 0.03}  # of the analyzed time
+LEAST_ON_CPU: Final = 0.05  # opportunities on a CPU run: two runs of one program are as far apart
 WORTH_TRYING: Final = 0.005  # alone: less is not replayed with the others
 UNEXPLAINED_SHARE: Final = 0.05
 _PRODUCTIVE: Final = ("busy",)  # what the device is there for
@@ -100,7 +101,7 @@ def find(
     ]
     edges = np.array([ledger.end]) if steps is None else np.append(steps, ledger.end)
     savings, occurring = _condensed(Graph(signals.trace).columns, occurring, ledger.start, edges)
-    replays = _Replays(savings, span)
+    replays = _Replays(savings, span, least_shares(on_device=signals.activity.has_device))
     alone = [_alone(replays, pair, wall) for pair in occurring]
     tried = [pair for pair in alone if _worth_trying(pair[0], wall)]
     kept, joint = _among_each_other(replays, tried, wall)
@@ -110,11 +111,17 @@ def find(
     return Candidates(found, joint, _unexplained(ledger, found, wall))
 
 
-class _Replays:
-    """What sets of repairs save in the ledger's time; each set is replayed once."""
+def least_shares(*, on_device: bool) -> dict[str, float]:
+    """By kind of pattern, the share of the analyzed time from which on it is a candidate."""
+    return LEAST_SHARE if on_device else {**LEAST_SHARE, "opportunity": LEAST_ON_CPU}
 
-    def __init__(self, savings: Savings, span: tuple[int, int]) -> None:
-        self.savings, self.span = savings, span
+
+class _Replays:
+    """What sets of repairs save in the ledger's time; each set is replayed once. ``least``: of the
+    share by kind that is worth it."""
+
+    def __init__(self, savings: Savings, span: tuple[int, int], least: Mapping[str, float]) -> None:
+        self.savings, self.span, self.least = savings, span, least
         self._saved: dict[frozenset[str], int] = {}
 
     def saved(self, pairs: Sequence[Sized]) -> int:
@@ -235,7 +242,7 @@ def _least_worth(replays: _Replays, sized: Sequence[Sized], wall: int) -> int | 
     """The least of those that are not worth it; None where all are."""
     for i in sorted(range(len(sized)), key=lambda i: sized[i][0].best_ns):
         candidate = sized[i][0]
-        least = LEAST_SHARE[candidate.pattern.kind] * wall
+        least = replays.least[candidate.pattern.kind] * wall
         if candidate.best_ns < least and _rest(replays, sized, i) < least:
             return i
     return None

@@ -72,6 +72,9 @@ CALLS: Final[dict[str, re.Pattern[str]]] = {
 }
 
 FREES: Final = re.compile(r"^(cuda|hip)Free|^cuMem(Free|Release|Unmap)")
+EVENT_SYNC: Final = re.compile(r"^(cuda|hip)EventSynchronize$")
+RECORDS_EVENT: Final = re.compile(r"^(cuda|hip)EventRecord(WithFlags)?$")
+SYNCHRONIZES: Final = re.compile(r"torch/(cuda|xpu|accelerator)/\w+\.py\(\d+\): synchronize$")
 DEVICE_SYNC: Final = re.compile(r"(Device|Ctx|Context)Synchronize$")
 
 # Collectives that reduce, by "Collective name", kernel or annotation of a CPU backend.
@@ -221,6 +224,10 @@ TORCH_ANNOTATION: Final = re.compile(
     r"^(Optimizer\.|DistributedDataParallel|FSDP|FullyShardedDataParallel|torch\.|nccl:|gloo:|mpi:"
     r"|ucc:|c10d::|ProfilerStep|PyTorch Profiler|enumerate\(DataLoader\)|## Call|Torch-Compiled"
     r"|CompiledFunction|DataParallel|TorchDynamo|Pregraph|record_param_comms)"
+)
+# Those among them that hold the program's own forward pass.
+WRAPS_MODEL: Final = re.compile(
+    r"^(Distributed|FullySharded)?DataParallel\.forward|^FSDP::?\.?forward"
 )
 
 # The forward pass's calls of compiled code, in new and old versions: the first that a trace has.

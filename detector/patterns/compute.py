@@ -42,7 +42,8 @@ ALIGNED_SHARE: Final = 0.7  # of an unaligned product's time, typical
 FUSED_STEP: Final = 0.3  # of an optimizer's device time that a fused one takes
 FOREACH_HOST: Final = 0.1  # ... and of its host time
 FUSED_ON_CPU: Final = 0.25  # of its time on a CPU run: 0.16 to 0.39 as recorded
-NEAR_NS: Final = 50_000  # kernels further apart on a stream belong to different chains
+NEAR_NS: Final = 50_000  # kernels further apart on a stream belong to different chains ...
+PACE: Final = 4  # ... and further than so many times from one launch to the next
 
 
 def _on_tensor_cores(s: Signals, rows: Int64) -> Repair:
@@ -67,13 +68,19 @@ def _fused_chains(s: Signals, rows: Int64) -> Repair:
     trace = s.trace
     order = rows[np.lexsort((trace.start[rows], trace.track[rows]))]
     gap = trace.start[order[1:]] - trace.end[order[:-1]]
-    far = (gap > NEAR_NS) | (trace.track[order[1:]] != trace.track[order[:-1]])
+    far = (gap > _near(s)) | (trace.track[order[1:]] != trace.track[order[:-1]])
     far |= _between(s, order)
     chain = np.concatenate([[0], np.cumsum(far)])[: len(order)]
     ranked = np.lexsort((-trace.dur[order], chain))
     first = np.append(True, chain[ranked][1:] != chain[ranked][:-1])[: len(order)]
     gone = np.sort(order[ranked[~first]])
     return spared(s, gone) if s.activity.has_device else spared_both_ways(s, gone)
+
+
+def _near(s: Signals) -> int:
+    """How far apart kernels of one chain are at most, ns: where the host is slower, so are they."""
+    at = s.trace.start[s.activity.launches]
+    return max(NEAR_NS, PACE * int(np.median(np.diff(at)))) if len(at) > 1 else NEAR_NS
 
 
 def _between(s: Signals, order: Int64) -> np.ndarray:

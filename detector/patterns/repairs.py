@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from detector import vocabulary
+from detector.activity import OP_DEPTH
 from detector.index_sets import among, difference, distinct, groups, union
 from detector.replay.repair import Repair
 from detector.signals import Signals
@@ -57,19 +58,23 @@ def dropped(s: Signals, rows: Int64) -> Repair:
 
 
 def spared(s: Signals, work: Int64) -> Repair:
-    """Device work goes, with the ops that launch nothing else: a fused op spares them, too.
-
-    On a CPU run the ops.
-    """
+    """Device work goes, with the ops and the backward's nodes that launch nothing else: a fused op
+    spares them, too. On a CPU run the ops."""
     if not s.activity.has_device:
         return Repair(remove=work)
-    trace = s.trace
-    ops = trace.op[work]
-    count = np.bincount(ops[ops >= 0], minlength=len(trace))
-    everything = trace.op[s.activity.device_work]
-    total = np.bincount(everything[everything >= 0], minlength=len(trace))
-    alone = np.flatnonzero((count > 0) & (count == total))
-    return Repair(remove=alone, drop=work)
+    less, total = _launched(s, work), _launched(s, s.activity.device_work)
+    ops = s.cpu_ops
+    return Repair(remove=ops[(less[ops] > 0) & (less[ops] == total[ops])], drop=work)
+
+
+def _launched(s: Signals, work: Int64) -> Int64:
+    """For each op how much of this work is launched in it, as far up as ops nest."""
+    at, count = s.trace.op[work].astype(np.int64), np.zeros(len(s.trace), np.int64)
+    for _ in range(OP_DEPTH):
+        at = at[at >= 0]
+        count += np.bincount(at, minlength=len(count))
+        at = s.trace.parent[at].astype(np.int64)
+    return count
 
 
 def shortened(s: Signals, rows: Int64, ns: Int64) -> Repair:

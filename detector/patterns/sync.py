@@ -11,17 +11,44 @@ from detector import vocabulary
 from detector.patterns.conditions import in_inference, in_training, on_rocm, scales_gradients
 from detector.patterns.pattern import WHOLE, Advice, Pattern
 from detector.patterns.places import op_around
-from detector.patterns.repairs import CALL_NS, removed
+from detector.patterns.repairs import CALL_NS
 from detector.replay.repair import Repair
 from detector.signals import Signals
 from detector.signals.python import calls_of
 from detector.trace import Cat, Int64
+
+FUNCTIONS: Final = 4  # a call, its built-in, and torch's methods around it
 
 
 def _unread(s: Signals, rows: Int64) -> Repair:
     """The op that reads the value goes, with its copy and its wait."""
     ops = s.enclosing(rows, vocabulary.READS_BACK)
     return Repair(remove=np.unique(ops[ops >= 0]), unwait=rows)
+
+
+def _not_asked(s: Signals, rows: Int64) -> Repair:
+    """The calls that wait go, with torch's functions around them, and the event that is recorded
+    for nothing but such a wait."""
+    calls = s.calls
+    place = np.searchsorted(calls, rows)
+    before = calls[np.maximum(place - 1, 0)]
+    recorded = np.isin(before, s.activity.named(calls, vocabulary.RECORDS_EVENT))
+    recorded &= s.trace.track[before] == s.trace.track[rows]
+    recorded &= np.isin(rows, s.activity.named(rows, vocabulary.EVENT_SYNC))
+    frames = s.activity.of(Cat.PYTHON_FUNCTION)
+    asking = s.activity.named(frames, vocabulary.SYNCHRONIZES, Cat.PYTHON_FUNCTION)
+    asking = asking[np.isin(asking, _around(s, rows))]
+    gone = Repair(remove=np.concatenate([rows, before[recorded]]))
+    return gone | Repair(own=(asking, np.zeros(len(asking), np.int64)))
+
+
+def _around(s: Signals, rows: Int64) -> Int64:
+    """What is open right around these rows: the functions between a call and who asks for it."""
+    found, at = [rows[:0]], rows.astype(np.int64)
+    for _ in range(FUNCTIONS):
+        at = s.trace.parent[at[at >= 0]].astype(np.int64)
+        found.append(at)
+    return np.concatenate(found)
 
 
 def _sized_before(s: Signals, rows: Int64) -> Repair:
@@ -153,14 +180,15 @@ PATTERNS: Final = (
         side="cpu",
         needs=("device", "host"),
         signal="explicit-wait",
-        repair=removed,
+        repair=_not_asked,
         assumes="nothing but a clock on the host needs the call",
         explains=("sync-explicit", *_BEHIND),
         title="Explicit device or stream synchronization",
         what="The program itself makes the host wait for the GPU.",
         look="cudaDeviceSynchronize, cudaStreamSynchronize or hip* that no read-back explains",
         costs="The wait, and the idle time after it until the host has launched again.",
-        repaired="The synchronizing calls go.",
+        repaired="The synchronizing calls go, with torch's functions around them and the event "
+        "that is recorded right before one.",
         harmless="At the end of a request or a benchmark, and the profiler's own at either end of "
         "the trace, which is not counted.",
         advice=(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from detector.candidates import LEAST_SHARE
+from detector.candidates import LEAST_ON_CPU, LEAST_SHARE
 from detector.ledger import BY_ID as CAUSES
 from detector.patterns import Advice, Pattern
 from detector.signals import SIGNALS
@@ -55,8 +55,8 @@ The scan counts: {_lower(SIGNALS[p.signal].label)}.
 The savings are computed by a replay of the trace with the pattern repaired: {_lower(p.repaired)} \
 This assumes that {p.assumes}. The report gives a range, from the savings with all other findings \
 repaired to the savings alone, widened by how far its replays were off for known faults: \
-{p.error[0]:g} to {p.error[1]:g} times as much. From {100 * LEAST_SHARE[p.kind]:.0f} % of the \
-analyzed time on it is reported as {article} {p.kind}{guess}.
+{p.error[0]:g} to {p.error[1]:g} times as much. From {_least(p)} of the analyzed time \
+on it is reported as {article} {p.kind}{guess}.
 
 ## What to change
 
@@ -108,3 +108,11 @@ def _when(advice: Advice) -> str:
 def _lower(text: str) -> str:
     """A text inside a sentence, without its capital; a name in capitals keeps them."""
     return text if text[:2].isupper() else f"{text[0].lower()}{text[1:]}"
+
+
+def _least(p: Pattern) -> str:
+    """From which share on it is reported; more on CPU runs, where it applies to them."""
+    least = f"{100 * LEAST_SHARE[p.kind]:.0f} %"
+    if p.kind == "fault" or "device" in p.needs:
+        return least
+    return f"{least} ({100 * LEAST_ON_CPU:.0f} % on CPU runs)"

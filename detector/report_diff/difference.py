@@ -14,7 +14,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from detector.candidates import LEAST_SHARE
+from detector.candidates import least_shares
 from detector.errors import DetectorError
 from detector.patterns import BY_ID
 from detector.report import Finding, LedgerRow, ProgramOp, Report
@@ -356,7 +356,8 @@ def _is_clear(finding: Finding, other: Report, savings: Change, step_us: float) 
         return False
     if pattern is None:
         return True
-    least = LEAST_SHARE[pattern.kind] * step_us
+    on_device = other.summary.gpu_busy > 0
+    least = least_shares(on_device=on_device)[pattern.kind] * step_us
     lower = abs(savings.by)
     if pattern.kind == "opportunity" and savings.interval is not None:
         lower = min(map(abs, savings.interval)) if savings.is_sure else 0.0

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from detector import vocabulary
+from detector.index_sets import difference
 from detector.signals.definition import Signal, Signals
 from detector.signals.event_sets import are_handles
 from detector.trace import Int64
@@ -15,6 +16,7 @@ SMALL_BYTES: Final = 64 * 1024
 SCALAR_BYTES: Final = 16  # one value, of the widest type there is
 REACH_NS: Final = 1_000_000  # a tensor that is moved at once was made for it
 FILL_BYTES_A_NS: Final = 200  # of the fastest hosts
+SHORT_OP_NS: Final = 20_000  # an op that computes nothing is shorter
 FALLBACK_SHARE: Final = 0.2  # of a trip to the host and back, spent computing there
 
 
@@ -83,14 +85,33 @@ def fallbacks(s: Signals) -> Int64:
     """Ops that compute on the host between a copy to it and the copy back, for much of the trip."""
     out, back = s.activity.copies_of("d2h"), s.activity.copies_of("h2d")
     trace, ops = s.trace, s["host-only-op"]
-    if not len(out) or not len(back) or not len(ops):
+    if not len(out) or not len(back):
         return ops[:0]
     left = np.searchsorted(trace.end[out], trace.start[ops], side="right") - 1
     right = np.searchsorted(trace.start[back], trace.end[ops])
     both = (left >= 0) & (right < len(back))
     trip = trace.end[back[np.minimum(right, len(back) - 1)]] - trace.start[out[np.maximum(left, 0)]]
-    found: Int64 = ops[both & (trace.dur[ops] > FALLBACK_SHARE * trip)]
-    return found
+    long: Int64 = ops[both & (trace.dur[ops] > FALLBACK_SHARE * trip)]
+    return np.union1d(long, _between_copies(s, out, back))
+
+
+def _between_copies(s: Signals, out: Int64, back: Int64) -> Int64:
+    """Ops that compute on the host, right after an op that copies to it and right before one that
+    copies back: however short, nothing else is done there."""
+    a, trace, tops = s.activity, s.trace, s.on(s.activity.top_ops, s.main_thread)
+    if len(tops) < 3:
+        return tops[:0]
+    fetches, returns = (
+        np.isin(tops, s.enclosing(trace.op[copies].astype(np.int64), vocabulary.MOVES))
+        for copies in (out, back)
+    )
+    launched = np.sort(trace.start[a.launches])
+    silent = np.searchsorted(launched, trace.start[tops]) == np.searchsorted(
+        launched, trace.end[tops]
+    )
+    found = silent[1:-1] & fetches[:-2] & returns[2:] & (trace.dur[tops[1:-1]] >= SHORT_OP_NS)
+    mid = tops[1:-1][found]
+    return difference(mid, a.named(mid, vocabulary.HOST["factory"]))
 
 
 SIGNALS: Final = (

@@ -112,7 +112,8 @@ def pointwise_chains(s: Signals) -> Int64:
     """Pointwise work in runs of three and more, on a device by the stream.
 
     A compiler fuses over casts, copies and reductions too, so they break no run; what it made
-    itself is fused already. What an optimizer does parameter by parameter has a name of its own.
+    itself is fused already. What an optimizer does has a name of its own, and what is added to a
+    gradient goes to another tensor each time.
     """
     a, trace = s.activity, s.trace
     if not a.has_device:
@@ -122,7 +123,9 @@ def pointwise_chains(s: Signals) -> Int64:
         return rows[in_runs(hit, trace.track[rows].astype(np.int64))]
     rows = a.compute_rows
     between = np.concatenate([a.kernels_of(kind) for kind in ("copy", "cat", "reduce")])
-    rows = difference(rows, np.concatenate([between, issued(s, s["optimizer-walk"])]))
+    apart = [s["optimizer-walk"], a.host("optimizer_step")]
+    apart.append(a.named(s.cpu_ops, vocabulary.ACCUMULATES, Cat.CPU_OP))
+    rows = difference(rows, union(between, *(issued(s, ops) for ops in apart)))
     rows = rows[np.lexsort((trace.start[rows], trace.stream[rows]))]
     made = a.named(rows, vocabulary.FUSED_KERNEL)
     hit = np.isin(rows, a.kernels_of("pointwise")) & ~np.isin(rows, made)

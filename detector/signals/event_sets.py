@@ -154,8 +154,11 @@ def misaligned_matmuls(activity: Activity) -> Int64:
 
 
 def casts(activity: Activity) -> Int64:
-    """aten::_to_copy that changes the type and stays on its device."""
+    """Ops that change a tensor's type and leave it on its device: ``aten::_to_copy``, and before
+    that was an op (PyTorch 1.10) each ``aten::to`` that copies."""
     trace, rows = activity.trace, activity.ops("cast")
+    if not len(rows):
+        rows = activity.holders(activity.ops("copy_op"), vocabulary.HOST["to"])
     moved = activity.op_copy_direction >= 0
     around = trace.parent[np.flatnonzero(moved)]
     moved[around[around >= 0]] = True

@@ -156,12 +156,14 @@ def calling_frame(s: Signals) -> Int8:
 
 
 def _of_torch(s: Signals, owner: Int64) -> Bool:
-    """Which of these events are annotations that torch itself makes, steps not among them."""
+    """Which of these events are annotations that torch itself makes; neither steps nor the forward
+    pass of a wrapper, in which the program's own model runs."""
     notes = distinct(owner[owner >= 0])
     notes = notes[np.isin(s.trace.cat[notes], (Cat.USER_ANNOTATION, Cat.CPU_OP))]
     torch = s.activity.named(notes, vocabulary.TORCH_ANNOTATION)
-    steps = s.activity.named(torch, vocabulary.STEP_MARKER)
-    return np.isin(owner, np.setdiff1d(torch, steps))
+    held = (vocabulary.STEP_MARKER, vocabulary.WRAPS_MODEL)
+    program = [s.activity.named(torch, pattern) for pattern in held]
+    return np.isin(owner, difference(torch, union(*program)))
 
 
 def array_gaps(s: Signals) -> Int64:

@@ -58,7 +58,7 @@ def blocking_launches(s: Signals) -> Int64:
     """Launch calls that return when their kernel is done, where many do: a launch
     that does not wait returns before its kernel has even begun.
 
-    Else synchronizations, where there is one for every second launch.
+    Else synchronizations, where one stands after every second launch.
     """
     a, trace = s.activity, s.trace
     kernels = a.kernels[trace.launch[a.kernels] >= 0]
@@ -67,7 +67,8 @@ def blocking_launches(s: Signals) -> Int64:
     if len(kernels) >= LEAST_LAUNCHES and np.mean(done) >= BLOCKING_SHARE:
         return distinct(call[done])
     explicit = difference(a.syncs_of("explicit"), s["unrecorded-wait"])
-    many = len(a.launches) >= LEAST_LAUNCHES and 2 * len(explicit) >= len(a.launches)
+    after = np.unique(np.searchsorted(a.launches, explicit))  # several behind one launch are one
+    many = len(a.launches) >= LEAST_LAUNCHES and 2 * len(after) >= len(a.launches)
     return explicit if many else explicit[:0]
 
 

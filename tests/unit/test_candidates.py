@@ -167,6 +167,34 @@ def test_launches_that_wait_for_their_kernel() -> None:
     assert found["sync-blocking-launch"] > 0.2
 
 
+def test_asking_for_a_synchronization_costs_the_whole_question() -> None:
+    """torch's function around the call goes, and the event that is recorded for it alone."""
+
+    def saving(*asked: Event) -> int:
+        step = (op("aten::mm", 0, 20), launch(5, 5, corr=1), kernel("gemm", 12, 5, corr=1))
+        later = op("aten::mm", 80, 20), launch(85, 5, corr=2), kernel("gemm", 92, 5, corr=2)
+        third = op("aten::mm", 105, 20), launch(110, 5, corr=3), kernel("gemm", 117, 5, corr=3)
+        steps = repeat((*step, *asked, *later, *third), 20, 130)
+        return one(trace_of(*steps), "sync-explicit").alone_ns
+
+    device = call("cudaDeviceSynchronize", 50, 10)
+    frame = python("torch/cuda/__init__.py(773): synchronize", 30, 40)
+    assert saving(frame, device) == pytest.approx(20 * 40_000, rel=0.1)
+    assert saving(frame, device) > saving(device)
+    recorded, event = call("cudaEventRecord", 22, 18), call("cudaEventSynchronize", 42, 36)
+    assert saving(recorded, event) - saving(event) >= 20 * 15_000
+
+
+def test_several_waits_behind_one_launch_are_no_blocking_launches() -> None:
+    step = (op("aten::mm", 0, 20), launch(5, 5, corr=1), kernel("gemm", 12, 5, corr=1))
+    step += (op("aten::mm", 22, 20), launch(27, 5, corr=2), kernel("gemm", 34, 5, corr=2))
+    step += (op("aten::mm", 44, 20), launch(49, 5, corr=3), kernel("gemm", 56, 5, corr=3))
+    asked = [call("cudaEventSynchronize", 70 + 8 * i, 5) for i in range(3)]
+    found = shares(trace_of(*repeat((*step, *asked), 20, 110)))
+    assert "sync-explicit" in found
+    assert "sync-blocking-launch" not in found
+
+
 # -- host ----------------------------------------------------------------------------------------
 
 
@@ -434,6 +462,80 @@ def test_a_fused_chain_has_a_fused_backward() -> None:
     alone = one(trace_of(*chain(linked=False)), "compute-unfused-elementwise").alone_ns
     both = one(trace_of(*chain(linked=True)), "compute-unfused-elementwise").alone_ns
     assert both - alone == pytest.approx(20 * 36_000, rel=0.1)
+
+
+def pointwise(start: float, count: int, every: float) -> list[Event]:
+    """Ops with a short kernel each, launched one by one."""
+    return [
+        event
+        for i in range(count)
+        for event in (
+            op("aten::mul", start + every * i, every - 5),
+            launch(start + every * i + 5, 5, corr=int(start) + i + 1),
+            kernel("elementwise_kernel", start + every * i + 12, 10, corr=int(start) + i + 1),
+        )
+    ]
+
+
+def test_kernels_that_a_slow_host_launches_one_by_one_are_a_chain() -> None:
+    step = (*pointwise(0, 6, 100), op("aten::mm", 600, 50), launch(605, 5, corr=99))
+    step = (*step, kernel("gemm", 615, 30, corr=99))
+    found = one(trace_of(*repeat(step, 10, 700)), "compute-unfused-elementwise")
+    assert found.alone_ns == pytest.approx(10 * 5 * 95_000, rel=0.15)
+
+
+def test_a_fused_chain_spares_the_nodes_of_its_backward_on_a_device_too() -> None:
+    name = "autograd::engine::evaluate_function: MulBackward0"
+    nodes = [op(name, 100 * i, 100) for i in range(6)]
+    work = [replace(e, start=e.start + 30) for e in pointwise(0, 6, 100) if e.name != "aten::mul"]
+    ops = [op("aten::mul", 100 * i + 30, 40) for i in range(6)]
+    product = op("aten::mm", 600, 50), launch(605, 5, corr=99), kernel("gemm", 615, 30, corr=99)
+    trace = trace_of(*repeat((*nodes, *ops, *work, *product), 10, 700))
+    saved = one(trace, "compute-unfused-elementwise").alone_ns
+    assert saved == pytest.approx(10 * 5 * 100_000, rel=0.1)
+
+
+def test_what_is_added_to_gradients_is_no_chain() -> None:
+    def ids(node: str) -> set[str]:
+        held = [op(node, 100 * i, 99) for i in range(6)]
+        work = [replace(e, start=e.start + 2, dur=min(e.dur, 90)) for e in pointwise(0, 6, 100)]
+        product = op("aten::mm", 600, 50), launch(605, 5, corr=99), kernel("gemm", 615, 30, corr=99)
+        return set(shares(trace_of(*repeat((*held, *work, *product), 10, 700))))
+
+    assert "compute-unfused-elementwise" in ids("MulBackward0")
+    assert "compute-unfused-elementwise" not in ids("torch::autograd::AccumulateGrad")
+
+
+def test_casts_of_old_versions_are_no_op_of_their_own() -> None:
+    """Before PyTorch 1.10 ``aten::to`` copied by itself; without a copy it changes nothing."""
+
+    def step(*inner: Event) -> Trace:
+        cast = (
+            op("aten::to", 0, 50),
+            *inner,
+            launch(10, 5, corr=1),
+            kernel("copy", 20, 40, corr=1),
+        )
+        rest = op("aten::mm", 60, 40), launch(70, 5, corr=2), kernel("gemm", 80, 20, corr=2)
+        return trace_of(*repeat((*cast, *rest), 20, 110))
+
+    assert shares(step(op("aten::copy_", 5, 40)))["memory-dtype-churn"] > 0.3
+    assert "memory-dtype-churn" not in shares(step(op("aten::view", 5, 40)))
+
+
+def test_an_op_between_two_copies_falls_back_however_short_it_is() -> None:
+    out = memcpy("Memcpy DtoH (Device -> Pageable)", 15, 5, 64, corr=1)
+    back = memcpy("Memcpy HtoD (Pageable -> Device)", 105, 5, 64, corr=2)
+    down = op("aten::to", 0, 30), call("cudaMemcpyAsync", 10, 15, corr=1), out
+    up = op("aten::to", 95, 30), call("cudaMemcpyAsync", 100, 15, corr=2), back
+    product = op("aten::mm", 130, 20), launch(135, 5, corr=3), kernel("gemm", 142, 5, corr=3)
+
+    def ids(dur: float) -> set[str]:
+        trip = (*down, op("aten::unique_dim", 35, dur), *up, *product)
+        return set(shares(trace_of(*repeat(trip, 10, 160))))
+
+    assert "host-cpu-fallback" in ids(55)
+    assert "host-cpu-fallback" not in ids(10)
 
 
 def test_plain_python_saves_the_time_of_all_frames_in_the_gap() -> None:

@@ -312,6 +312,7 @@ def test_time_in_torchs_own_annotation_is_not_the_programs_python() -> None:
     assert found("python-gap", *stretch("Optimizer.step#SGD.step")) == []
     assert found("python-gap", *stretch("ProfilerStep#3")) == ["aten::mm"]
     assert found("python-gap", *stretch("write metrics")) == ["aten::mm"]
+    assert found("python-gap", *stretch("DistributedDataParallel.forward")) == ["aten::mm"]
 
 
 def test_without_frames_a_short_stretch_is_no_more_python_than_torch() -> None:
