@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.entry_points import called
+
 pytest.importorskip("datasets", reason="the benchmark needs the train extra")
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -67,10 +69,13 @@ TINY = (
 )
 
 
-def test_strangers_are_measured_by_one_command(smoke: Path) -> None:
+def test_strangers_are_measured_by_one_command(
+    smoke: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = smoke.parent
     settings = [f"experiment.{word}" for word in TINY]
-    run = python(
+    monkeypatch.setattr("detector.lab.comparison.findings.ROUNDS", 20)  # of the bootstrap
+    run = called(
         "detector.evaluate", "experiment=strangers", f"data={smoke}", "out=out", *settings,
         folder=place,
     )  # fmt: skip

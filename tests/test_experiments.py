@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -23,6 +20,7 @@ from detector.lab.tables import table
 from detector.report import from_json
 from tests.bad_servers import answer
 from tests.chat_server import Reply, serving
+from tests.entry_points import Ended, called
 
 pytest.importorskip("pandas", reason="training needs the train extra")
 
@@ -52,26 +50,6 @@ CONFIDENCE = [
     "+experiment.settings.parameters.min_data_in_leaf=2",
 ]
 FIGURE = re.compile(r"\d\.\d{3} \[\d\.\d{3}, \d\.\d{3}\]$")
-
-
-Ended = subprocess.CompletedProcess[str]
-
-
-def called(module: str, *words: object, folder: Path) -> Ended:
-    """What ``python`` below does, in this process: a start takes a second, with torch five."""
-    out, errors = io.StringIO(), io.StringIO()
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(errors),
-    ):
-        patch.chdir(folder)
-        patch.setattr(sys, "argv", [module, *map(str, words)])
-        try:
-            code = import_module(module).main()
-        except SystemExit as end:
-            code = end.code
-    return Ended(sys.argv, code or 0, out.getvalue(), errors.getvalue())
 
 
 def python(module: str, *words: object, folder: Path, **env: str) -> Ended:
