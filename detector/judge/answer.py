@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
 
 from detector.evidence import Evidence, words
 from detector.evidence.views import VIEWS
@@ -83,29 +85,37 @@ def _ordered(named: list[Named]) -> tuple[Named, ...]:
 _NOTHING: Final = "The model names no pattern here."
 
 
+class _Item(msgspec.Struct):
+    """One pattern as a model has to give it; claims and places are checked one by one."""
+
+    pattern: str
+    confidence: Annotated[float, Meta(ge=0, le=1)]
+    explanation: Annotated[str, Meta(pattern=r"\S", max_length=schema.EXPLANATION_CHARS)]
+    fix: Annotated[str, Meta(max_length=schema.FIX_CHARS)] = ""
+    claims: list[Any] = []
+    place: Any = ""
+
+
+class _Claim(msgspec.Struct):
+    label: str
+    value: float
+
+
 def _named(item: object, evidence: Evidence) -> tuple[Named, int]:
-    if not isinstance(item, dict):
-        raise InvalidAnswerError("a pattern must be an object")
-    pattern = item.get("pattern")
-    if not isinstance(pattern, str) or pattern not in schema.allowed(evidence):
-        raise InvalidAnswerError("unknown pattern", f"not one of the listed ids: {_short(pattern)}")
-    confidence = _confidence(item.get("confidence"))
-    explanation = _text(item, "explanation", schema.EXPLANATION_CHARS)
-    fix = _text(item, "fix", schema.FIX_CHARS, missing=True)
-    claims, wrong = _claims(item.get("claims", []), evidence)
-    place = item.get("place", "")
-    known = isinstance(place, str) and (not place or place in places(evidence))
-    return (
-        Named(
-            pattern,
-            confidence,
-            explanation,
-            fix or feedback.advise(evidence, pattern),
-            claims,
-            place if known and isinstance(place, str) else "",
-        ),
-        wrong + (not known),
-    )
+    try:
+        said = msgspec.convert(item, _Item)
+    except msgspec.ValidationError as error:
+        raise InvalidAnswerError(str(error)) from error
+    if said.pattern not in schema.allowed(evidence):
+        named = words.bounded(said.pattern)
+        raise InvalidAnswerError("unknown pattern", f"not one of the listed ids: {named}")
+    claims, wrong = _claims(said.claims, evidence)
+    is_known = said.place in ("", *places(evidence))
+    fix = words.bounded(said.fix, schema.FIX_CHARS) or feedback.advise(evidence, said.pattern)
+    explanation = words.bounded(said.explanation, schema.EXPLANATION_CHARS)
+    place = said.place if is_known else ""
+    found = Named(said.pattern, said.confidence, explanation, fix, claims, place)
+    return found, wrong + (not is_known)
 
 
 def places(evidence: Evidence) -> frozenset[str]:
@@ -142,34 +152,17 @@ def _objects(text: str) -> Iterator[Mapping[str, object]]:
             yield found
 
 
-def _confidence(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidAnswerError("confidence must be a number", _short(value))
-    if not (isinstance(value, int) or math.isfinite(value)) or not 0 <= value <= 1:
-        raise InvalidAnswerError("confidence must be between 0 and 1")
-    return float(value)
-
-
-def _text(fields: Mapping[str, object], name: str, most: int, *, missing: bool = False) -> str:
-    value = fields.get(name, "" if missing else None)
-    if not isinstance(value, str) or not (value.strip() or missing):
-        raise InvalidAnswerError(f"{name} must be a text")
-    if len(value) > most:
-        raise InvalidAnswerError(f"{name} is longer than {most} characters")
-    return words.bounded(value, most)
-
-
-def _claims(value: object, evidence: Evidence) -> tuple[tuple[tuple[str, float], ...], int]:
+def _claims(
+    listed: Sequence[object], evidence: Evidence
+) -> tuple[tuple[tuple[str, float], ...], int]:
     """The claims that the evidence supports, with its own values, and how many it does not."""
-    if not isinstance(value, list):
-        raise InvalidAnswerError("claims must be a list")
     known: dict[str, list[tuple[str, float, bool]]] = {}
     for row in evidence.table():
         measure = (row.label, row.value, row.unit == "share")
         known.setdefault(row.label.lower(), []).append(measure)
     kept: list[tuple[str, float]] = []
     wrong = 0
-    for claim in value[: schema.MOST_CLAIMS]:
+    for claim in listed[: schema.MOST_CLAIMS]:
         supported = _supported(claim, known)
         kept += [supported] if supported else []
         wrong += supported is None
@@ -179,18 +172,12 @@ def _claims(value: object, evidence: Evidence) -> tuple[tuple[tuple[str, float],
 def _supported(
     claim: object, known: Mapping[str, list[tuple[str, float, bool]]]
 ) -> tuple[str, float] | None:
-    label = claim.get("label") if isinstance(claim, dict) else None
-    number = claim.get("value") if isinstance(claim, dict) else None
-    if not isinstance(label, str) or isinstance(number, bool):
+    try:
+        made = msgspec.convert(claim, _Claim)
+    except msgspec.ValidationError:
         return None
-    if not isinstance(number, int | float) or abs(number) > 1e300 or not math.isfinite(number):
-        return None
-    for true_label, true, share in known.get(label.strip().rstrip(":").lower(), []):
-        said = (number, number / 100) if share else (number,)
+    for true_label, true, share in known.get(made.label.strip().rstrip(":").lower(), []):
+        said = (made.value, made.value / 100) if share else (made.value,)
         if any(abs(n - true) <= max(TOLERANCE * abs(true), 1e-3) for n in said):
             return true_label, true
     return None
-
-
-def _short(value: object) -> str:
-    return words.bounded(repr(value), 80)

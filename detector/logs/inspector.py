@@ -31,7 +31,6 @@ class Record:
     sequence: int
     bytes: int
     time_us: float
-    algorithm_gbs: float
     bus_gbs: float
 
 
@@ -86,7 +85,6 @@ def _record(value: Any) -> Record:
         sequence=int(perf[f"{kind}_sn"]),
         bytes=int(perf[f"{kind}_msg_size_bytes"]),
         time_us=float(perf[f"{kind}_exec_time_us"]),
-        algorithm_gbs=float(perf[f"{kind}_algobw_gbs"]),
         bus_gbs=float(perf[f"{kind}_busbw_gbs"]),
     )
 

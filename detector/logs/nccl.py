@@ -17,10 +17,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from detector.logs import text
+from detector.logs import text, timestamps
 from detector.logs.collectives import ALGORITHMS, PROTOCOLS, op_of
 from detector.logs.tables import Table, parse
-from detector.logs.timestamps import Stamps
 
 UNKNOWN: Final = -1
 _WARNINGS: Final = 50  # kept; the rest is counted
@@ -32,7 +31,7 @@ _PREFIX: Final = re.compile(
     r"NCCL (?P<level>INFO|WARN|ERROR|TRACE|VERSION) "
 )
 _CALL: Final = re.compile(
-    r"(?:(?P<name>[A-Za-z]\w{0,40}): )?opCount (?P<opcount>[0-9a-f]{1,16}) "
+    r"(?:(?P<name>[A-Za-z]\w{0,40}): )?opCount [0-9a-f]{1,16} "
     r"sendbuff \S+ recvbuff \S+ count (?P<count>\d{1,19}) (?:size (?P<size>\d{1,19}) )?"
     r"(?:datatype (?P<dtype>\d{1,2}) )?op (?P<redop>\d{1,19}) (?:root (?P<root>-?\d{1,9}) )?"
     r"comm (?P<comm>0x[0-9a-f.]+)(?: \[nranks=(?P<nranks>\d{1,7})\]| stream )"
@@ -78,7 +77,7 @@ class Communicator:
 
 @dataclass(frozen=True)
 class Tuning:
-    """How often rank 0 chose this algorithm and protocol for this operation and size."""
+    """What rank 0 chose for this operation and size."""
 
     op: str
     bytes: int
@@ -86,7 +85,6 @@ class Tuning:
     protocol: str
     channels: int
     """0 where the version does not say."""
-    times: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +97,6 @@ class Calls:
     dtype: npt.NDArray[np.int8]  # NCCL's number
     redop: npt.NDArray[np.int64]
     root: npt.NDArray[np.int32]
-    opcount: npt.NDArray[np.int64]
     line: npt.NDArray[np.int64]
     time: npt.NDArray[np.float64]  # seconds or ticks; NaN without a time stamp
 
@@ -120,20 +117,10 @@ class NcclLog:
     tuning: tuple[Tuning, ...]
     table: Table | None
     warnings: tuple[tuple[int, str], ...]
-    glued: int
-    """Messages that did not begin their line."""
     cut: tuple[int, ...]
     """Lines whose message ends before its communicator."""
     order: tuple[int, ...] = ()
     """Which communicators share one file: equal numbers do, so their lines are in order."""
-
-
-@dataclass
-class _Open:
-    """What is known so far of one communicator."""
-
-    found: Communicator
-    key: tuple[str, str, str]
 
 
 _COLUMNS: Final = {
@@ -143,7 +130,6 @@ _COLUMNS: Final = {
     "dtype": "b",
     "redop": "q",
     "root": "i",
-    "opcount": "q",
     "line": "q",
     "time": "d",
 }
@@ -156,18 +142,17 @@ class _Reader:
     columns: dict[str, array[Any]] = field(
         default_factory=lambda: {key: array(kind) for key, kind in _COLUMNS.items()}
     )
-    open: list[_Open] = field(default_factory=list)
+    communicators: list[Communicator] = field(default_factory=list)
     by_key: dict[tuple[str, str, str], int] = field(default_factory=dict)
     by_thread: dict[tuple[str, str, str], int] = field(default_factory=dict)
     before: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
     made: dict[tuple[str, str, int], int] = field(default_factory=dict)
     ops: dict[str, int] = field(default_factory=dict)
-    tuning: dict[tuple[str, int, str, str, int], int] = field(default_factory=dict)
+    tuning: dict[Tuning, None] = field(default_factory=dict)
     warnings: list[tuple[int, str]] = field(default_factory=list)
     hosts: set[str] = field(default_factory=set)
     cut: list[int] = field(default_factory=list)
     loose: list[str] = field(default_factory=list)
-    stamps: Stamps = field(default_factory=Stamps)
     version: str = ""
     glued: int = 0
     number: int = 0
@@ -242,9 +227,8 @@ class _Reader:
         columns["dtype"].append(int(match["dtype"] or UNKNOWN))
         columns["redop"].append(min(int(match["redop"]), 2**62))
         columns["root"].append(int(match["root"] or 0))
-        columns["opcount"].append(int(match["opcount"], 16) & (2**63 - 1))
         columns["line"].append(self.number)
-        columns["time"].append(self.stamps.time(head["stamp"], head["ticks"]))
+        columns["time"].append(timestamps.read(head["stamp"], head["ticks"]))
 
     def _comm_of(self, head: re.Match[str], pointer: str, ranks: int) -> int:
         key = (self._host(head["host"]), head["pid"], pointer)
@@ -257,9 +241,9 @@ class _Reader:
         self.made[host, pid, found.ranks] = place + 1
         group = found.group or f"{found.ranks} ranks, number {place}"
         found = replace(found, group=group, host=host, pid=int(pid))
-        self.by_key[key] = len(self.open)
-        self.open.append(_Open(found, key))
-        return len(self.open) - 1
+        self.by_key[key] = len(self.communicators)
+        self.communicators.append(found)
+        return len(self.communicators) - 1
 
     # -- communicators -----------------------------------------------------------------------------
 
@@ -271,23 +255,24 @@ class _Reader:
         starts = state is not None and state[1] != "Destroy" and state[2] == "START"
         key = (self._host(head["host"]), head["pid"], match["comm"])
         number = self.by_key.get(key)
-        if number is None or (starts and self.open[number].found.destroyed):
+        if number is None or (starts and self.communicators[number].destroyed):
             number = self._new(key, self._named(match, body))
-        mine = self.open[number]
+        mine = self.communicators[number]
         done = state is not None and state[2] == "COMPLETE"
         ended = done and state is not None and state[1] in ("Destroy", "Abort")
-        mine.found = replace(
-            mine.found,
+        mine = replace(
+            mine,
             rank=int(match["rank"]),
             ranks=int(match["nranks"]),
-            nodes=int(match["nodes"] or mine.found.nodes),
-            ready=mine.found.ready or (done and not ended),
-            destroyed=mine.found.destroyed or ended,
+            nodes=int(match["nodes"] or mine.nodes),
+            ready=mine.ready or (done and not ended),
+            destroyed=mine.destroyed or ended,
         )
         thread = (key[0], head["pid"], head["tid"])
         self.by_thread[thread] = number
         if thread in self.before and not ended:
-            mine.found = replace(mine.found, **self.before.pop(thread))
+            mine = replace(mine, **self.before.pop(thread))
+        self.communicators[number] = mine
 
     def _named(self, match: re.Match[str], body: str) -> Communicator:
         named = _COMM_ID.search(body)
@@ -309,7 +294,7 @@ class _Reader:
         if number is None:
             self.before.setdefault(thread, {}).update(new)
         else:
-            self.open[number].found = replace(self.open[number].found, **new)
+            self.communicators[number] = replace(self.communicators[number], **new)
 
     def _tuning(self, body: str) -> None:
         match = _TUNING.match(body.removeprefix("Func: "))
@@ -318,15 +303,15 @@ class _Reader:
             return
         channels = int(match["hi"]) - int(match["lo"]) + 1 if match["hi"] else 0
         name = match["name"] or ""
-        key = (
+        chosen = Tuning(
             op_of(name) or name,
             int(match["bytes"]),
             _word(match["algo"], ALGORITHMS),
             _word(match["proto"], PROTOCOLS),
             channels,
         )
-        if key in self.tuning or len(self.tuning) < 1 << 16:
-            self.tuning[key] = self.tuning.get(key, 0) + 1
+        if len(self.tuning) < 1 << 16:
+            self.tuning[chosen] = None
 
 
 def _word(value: str, words: tuple[str, ...]) -> str:
@@ -355,15 +340,14 @@ def parse_lines(lines: Iterable[str], path: str = "") -> NcclLog:
         path=path,
         version=reader.version,
         lines=reader.number,
-        communicators=tuple(o.found for o in reader.open),
+        communicators=tuple(reader.communicators),
         ops=tuple(reader.ops),
         calls=Calls(**columns),
-        tuning=tuple(Tuning(*key, times) for key, times in reader.tuning.items()),
+        tuning=tuple(reader.tuning),
         table=parse("".join(reader.loose).splitlines(), path),
         warnings=tuple(reader.warnings),
-        glued=reader.glued,
         cut=tuple(reader.cut),
-        order=(0,) * len(reader.open),
+        order=(0,) * len(reader.communicators),
     )
 
 
@@ -390,7 +374,6 @@ def merged(logs: list[NcclLog]) -> NcclLog:
         tuning=tuple(t for log in logs for t in log.tuning),
         table=None,
         warnings=tuple(w for log in logs for w in log.warnings)[:_WARNINGS],
-        glued=sum(log.glued for log in logs),
         cut=tuple(c for log in logs for c in log.cut),
         order=tuple(i for i, log in enumerate(logs) for _ in log.communicators),
     )

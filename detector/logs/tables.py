@@ -29,7 +29,6 @@ class Row:
     count: int
     dtype: str
     time_us: float
-    algorithm_gbs: float
     bus_gbs: float
 
 
@@ -109,5 +108,5 @@ def _row(words: list[str]) -> Row | None:
     tail = words[-8:]
     if not all(_NUMBER.match(word) for word in (*tail[0:3], *tail[4:7])):
         return None
-    size, (time, algorithm, bus) = int(words[0]), map(float, tail[:3])
-    return Row(size, int(words[1]), words[2], time, algorithm, bus) if size else None
+    size = int(words[0])
+    return Row(size, int(words[1]), words[2], float(tail[0]), float(tail[2])) if size else None

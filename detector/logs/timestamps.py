@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import math
 from datetime import datetime, timezone
+from functools import lru_cache
 
 
-class Stamps:
-    """Reads time stamps; most lines share theirs with the line before."""
-
-    def __init__(self) -> None:
-        self._last: tuple[str, float] = ("", math.nan)
-
-    def time(self, stamp: str | None, ticks: str | None) -> float:
-        """Seconds since 1970 of a date, or the bare number; NaN without either."""
-        if ticks is not None:
-            return float(ticks)
-        if stamp is None:
-            return math.nan
-        if stamp != self._last[0]:
-            self._last = (stamp, _seconds(stamp))
-        return self._last[1]
+def read(stamp: str | None, ticks: str | None) -> float:
+    """Seconds since 1970 of a date, or the bare number; NaN without either."""
+    if ticks is not None:
+        return float(ticks)
+    return math.nan if stamp is None else _seconds(stamp)
 
 
+@lru_cache(maxsize=64)  # most lines share theirs with the line before
 def _seconds(stamp: str) -> float:
     try:
         return datetime.fromisoformat(stamp.strip()).replace(tzinfo=timezone.utc).timestamp()

@@ -200,7 +200,6 @@ def test_the_guides_record() -> None:
     records, _ = inspector.records(iter(block.splitlines()))
     (found,) = records
     assert (found.op, found.sequence, found.bytes) == ("AllReduce", 1407, 17_179_869_184)
-    assert found.bus_gbs == pytest.approx(found.algorithm_gbs * 1.75, rel=1e-6)
     (row,) = volumes.of_records(records).rows
     assert volumes.busiest(row) == pytest.approx(485.119099, rel=1e-4)
 

@@ -46,10 +46,6 @@ def test_the_rank_comes_from_the_communicator_and_not_from_the_bracket() -> None
     assert log.version == "2.27.7+cuda13.0"
 
 
-def test_op_counts_are_hexadecimal() -> None:
-    assert parse_lines([*INIT, call("0xa0", "1f")]).calls.opcount.tolist() == [0x1F]
-
-
 @pytest.mark.parametrize(
     ("line", "op", "count", "dtype"),
     [
@@ -135,7 +131,6 @@ def test_messages_glued_together_and_into_a_table_are_all_read() -> None:
         ]
     )
     assert ranks(log) == [0, 1, 0]
-    assert log.glued == 2
     assert log.table is not None
     assert [r.bus_gbs for r in log.table.rows] == [3.0]
     assert {c.host for c in log.communicators} == {"n1"}
@@ -299,13 +294,10 @@ def test_public_logs_to_the_last_element(name: str, channels: int, speed: float)
     assert np.bincount(log.calls.comm).tolist() == [495, 495]
     assert log.ops == ("AllReduce",)
     assert set(log.calls.dtype.tolist()) == {7}
-    assert set(log.calls.opcount.tolist()) == {0}
-    assert log.glued == 22
     assert log.cut == ()
-    assert {(t.algorithm, t.protocol, t.channels, t.times) for t in log.tuning} == {
-        ("RING", "SIMPLE", channels, 45)
+    assert {(t.algorithm, t.protocol, t.channels) for t in log.tuning} == {
+        ("RING", "SIMPLE", channels)
     }
-    assert sum(t.times for t in log.tuning) == 495
     assert log.table is not None
     assert (len(log.table.rows), log.table.average_bus_gbs) == (11, speed)
     rows = volumes.of_log(log).rows
