@@ -165,6 +165,11 @@ COPIES_ONLY: Final = re.compile(
     r"^aten::(copy_|clone|contiguous|cat|_cat|stack|hstack|vstack|concat|repeat|reshape"
     r"|repeat_interleave|tile|narrow_copy)$"
 )
+JOINS: Final = re.compile(r"^aten::(cat|_cat|concat|stack|hstack|vstack)$")
+# What makes parts of a tensor, and copies of them.
+CUTS: Final = re.compile(
+    r"^aten::(chunk|split|split_with_sizes|tensor_split|unbind|slice|narrow|select|contiguous|clone)$"
+)
 COPIES: Final = re.compile(r"^aten::copy_$")
 CONTIGUOUS: Final = re.compile(r"^aten::contiguous$")
 # The backward of an activation, by the name of its forward.

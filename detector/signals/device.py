@@ -18,6 +18,7 @@ from detector.signals.event_sets import (
     casts,
     is_image,
     is_number,
+    joins_several,
     keeps_type,
     matching,
     misaligned_matmuls,
@@ -193,7 +194,8 @@ def copy_ops(s: Signals) -> Int64:
 
     Not casts, not layouts around convolutions, not what fills or updates parameters, not what
     appends to a growing tensor: these have patterns of their own. Nor what an op of torch or a node
-    of the backward pass copies for itself: no program can spare that.
+    of the backward pass copies for itself: no program can spare that; nor, on a CPU run, what makes
+    one tensor of several others.
     """
     a = s.activity
     rows = s.enclosing(a.ops("copy_op"), vocabulary.COPIES_ONLY)
@@ -203,9 +205,22 @@ def copy_ops(s: Signals) -> Int64:
     rows = rows[~np.isin(around, a.named(s.cpu_ops, vocabulary.COPIES_FOR_ITSELF, Cat.CPU_OP))]
     rows = rows[~a.spans(s["cast-op"]).contain(s.trace.start[rows])]
     if not a.has_device:
-        return _outside_loader(s, rows)
+        return _outside_loader(s, difference(rows, _needed_joins(s, rows)))
     moved = np.concatenate([a.kernels_of("copy"), a.kernels_of("cat"), a.copies_of("d2d")])
     return _issuing(s, rows, moved)
+
+
+def _needed_joins(s: Signals, rows: Int64) -> Int64:
+    """Which of these join several tensors that are no parts, or copies, cut right before."""
+    trace, a = s.trace, s.activity
+    joins = a.named(rows, vocabulary.JOINS, Cat.CPU_OP)
+    joins = joins[matching(a, trace.dims[joins], joins_several)]
+    track = trace.track[a.top_ops]
+    order = np.lexsort((a.top_ops, track))
+    ops = a.top_ops[order]
+    key, at = (trace.track[x].astype(np.int64) * len(trace) + x for x in (ops, joins))
+    before = ops[np.maximum(np.searchsorted(key, at) - 1, 0)]
+    return joins[~np.isin(before, a.named(ops, vocabulary.CUTS, Cat.CPU_OP))]
 
 
 def _outside_loader(s: Signals, rows: Int64) -> Int64:

@@ -99,6 +99,13 @@ def is_image(text: str) -> bool:
     return any(isinstance(shape, list) and len(shape) >= 4 for shape in parsed(text)[:1])
 
 
+def joins_several(text: str) -> bool:
+    """Whether the first input is a list of two tensors and more."""
+    inputs = parsed(text)
+    first = inputs[0] if inputs else None
+    return isinstance(first, list) and sum(map(is_shape, first)) > 1
+
+
 def keeps_type(text: str) -> bool:
     """Whether the first two inputs, both tensors, have one type."""
     inputs = parsed(text)

@@ -13,7 +13,7 @@ from detector.index_sets import difference, distinct, union
 from detector.signals.definition import Signal, Signals
 from detector.signals.event_sets import cat_appends, needless_dropout, needless_graph
 from detector.signals.frames import LIBRARY, NO_FRAME, OWN, climb
-from detector.signals.host import waits_for_ranks
+from detector.signals.host import LEAST_STEPS, waits_for_ranks
 from detector.trace import Bool, Cat, Int8, Int64
 
 ROUNDS: Final = 10  # as many repeats of one op make a loop
@@ -104,9 +104,10 @@ def python_gaps(s: Signals) -> Int64:
     """Events before which the program's own Python ran for long: over four times the median.
 
     Where stacks are recorded: mostly in frames of the program's own files, and in what they call of
-    the standard library. Else 0.4 to 5 ms without any event. Waits for the backward engine and
-    sleeps are none, nor what torch's own annotations (an optimizer's step, a look into the
-    compiler's cache) hold: the ledger calls that framework.
+    the standard library. Else 0.4 to 5 ms without any event; on a CPU run before the same event in
+    two steps and more. Waits for the backward engine and sleeps are none, nor what torch's own
+    annotations (an optimizer's step, a look into the compiler's cache) hold: the ledger calls that
+    framework.
     """
     found = gaps(s)
     return distinct(found.after[is_python(s, found)])
@@ -124,10 +125,26 @@ def is_python(s: Signals, found: Gaps) -> Bool:
     waits = np.isin(found.owner, np.concatenate(idle))
     length, (least, most) = found.end - found.start, SILENT_NS
     silent = ~np.bool_(trace.has_stacks) & (length >= least) & (length < most)
+    if not s.activity.has_device:
+        silent &= _again(s, found, silent)
     other = _busy_elsewhere(s, found) | waits_for_ranks(s, found.start, found.end)
     other |= _array_work(s, found) | _of_torch(s, found.owner)
     result: Bool = (_in_own_frames(s, found) | silent) & ~waits & ~pauses & ~other
     return result
+
+
+def _again(s: Signals, found: Gaps, chosen: Bool) -> Bool:
+    """Which gaps lie in marked steps that are not the only one with a chosen gap before an event of
+    this name; all, with fewer than three steps."""
+    starts = [step.start for step in s.trace.steps]
+    if len(starts) < LEAST_STEPS:
+        return np.ones(len(chosen), np.bool_)
+    name = s.trace.name[found.after]
+    step = np.searchsorted(starts, found.end, side="right")
+    pairs = np.unique(np.stack([name[chosen], step[chosen]]), axis=1)
+    often = np.bincount(pairs[0], minlength=len(s.trace.names)) > 1
+    again: Bool = often[name]
+    return again
 
 
 def _in_own_frames(s: Signals, found: Gaps) -> Bool:

@@ -358,6 +358,13 @@ def test_a_pause_between_two_steps_is_one_where_the_others_follow_at_once() -> N
     assert in_steps("pause", *steps_apart(100, 3_000)) == 0  # too few to tell
 
 
+def test_on_a_cpu_python_without_frames_comes_back() -> None:
+    assert in_steps("python-gap", *steps_apart(600, 0, 600, 0, 0)) == 2
+    assert in_steps("python-gap", *steps_apart(600, 0, 0, 0, 0)) == 0
+    device = launch(5, 5, corr=1), kernel("sgemm", 12, 30, corr=1)
+    assert in_steps("python-gap", *steps_apart(600, 0, 0, 0, 0), *device) == 1
+
+
 def test_a_wait_for_other_ranks_is_neither_pause_nor_python() -> None:
     calm = (*ops_after(0, 60), *ops_after(4_000, 60))
     run = annotation("gloo:all_reduce", 500, 3_400, thread=2)
@@ -473,7 +480,7 @@ def test_what_an_op_of_torch_copies_for_itself_is_none(name: str) -> None:
 def test_what_appends_to_a_growing_tensor_is_none(added: int, copies: list[str]) -> None:
     """A cache of 64 tokens and one more; two halves are joined."""
     dims = f"[[[1, 8, 64, 4], [1, 8, {added}, 4]], []]"
-    assert found("copy-op", op("aten::cat", 0, 40, dims=dims)) == copies
+    assert found("copy-op", op("aten::slice", 0, 5), op("aten::cat", 10, 40, dims=dims)) == copies
 
 
 def test_what_an_optimizer_does_by_parameter_is_no_chain() -> None:
@@ -532,6 +539,19 @@ def test_a_copy_of_images_that_changes_no_type_changes_their_layout() -> None:
     assert found("layout-kernel", *conversion(cast)) == []
     assert found("cast-op", *conversion(cast)) == ["aten::to"]
     assert found("layout-kernel", *conversion(same, "[[8, 20], [8, 20], []]")) == []
+
+
+def test_on_a_cpu_what_makes_one_tensor_of_several_others_is_no_copy() -> None:
+    def copies_after(before: str, dims: str) -> list[str]:
+        join = op("aten::cat", 60, 40, dims=dims)
+        return found("copy-op", op("aten::mm", 0, 20), op(before, 30, 20), join)
+
+    several, one = "[[[576, 64], [576, 36]], []]", "[[[576, 64]], []]"
+    assert copies_after("aten::embedding", several) == []
+    assert copies_after("aten::slice", several) == ["aten::cat"]  # of parts of one tensor
+    assert copies_after("aten::embedding", one) == ["aten::cat"]
+    device = launch(70, 5, corr=1), kernel("CatArrayBatchedCopy", 80, 5, corr=1)
+    assert found("copy-op", op("aten::cat", 60, 40, dims=several), *device) == ["aten::cat"]
 
 
 def test_an_op_of_arithmetic_casts_the_number_it_is_called_with_for_itself() -> None:
