@@ -84,7 +84,7 @@ def _near(s: Signals) -> int:
 
 
 def _between(s: Signals, order: Int64) -> np.ndarray:
-    """Between which two neighbours of one stream other work than pointwise ran."""
+    """Between which two neighbors of one stream other work than pointwise ran."""
     a, trace = s.activity, s.trace
     other = a.compute_rows if a.has_device else s.activity.top_ops
     keep = [a.kernels_of(kind) for kind in ("copy", "cat", "reduce")] if a.has_device else []
