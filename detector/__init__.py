@@ -1,9 +1,14 @@
-"""Finds performance anti-patterns in PyTorch profiler traces. Importing this loads nothing else.
+"""Find performance anti-patterns in PyTorch profiler traces.
 
-report = detector.scan_trace("trace.json.gz")
-detector.diff_traces("before.json.gz", "after.json.gz")
-with detector.profile() as prof: ...        # records, and reports at the end
-torch.profiler.profile(on_trace_ready=detector.report_to("folder"))
+    report = detector.scan_trace("trace.json.gz")
+    change = detector.diff_traces("before.json.gz", "after.json.gz")
+
+    with detector.profile() as profiler:  # records a block of code, then reports on it
+        ...
+
+    torch.profiler.profile(on_trace_ready=detector.report_to("folder"))
+
+Importing this package loads nothing else: each name is loaded when it is first used.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    """What this package offers, loaded when it is first asked for."""
+    """A public name, from ``detector.api``. Raises AttributeError for any other."""
     if name.startswith("_") or name not in __all__:
         raise AttributeError(f"module 'detector' has no attribute '{name}'")
     return getattr(import_module("detector.api"), name)

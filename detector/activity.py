@@ -27,12 +27,12 @@ from detector.trace import Bool, Cat, Int64, Trace
 HOST_NAMED: Final = (Cat.CPU_OP, Cat.USER_ANNOTATION, Cat.PYTHON_FUNCTION)
 CALLS: Final = (Cat.RUNTIME, Cat.DRIVER)
 
-# Characters of a name that are looked at: real ones have up to 5,000, a hostile one ten million.
+# How many characters of a name are searched: real ones have up to 5,000, a hostile one millions.
 LONGEST_NAME: Final = 8_192
-# How far up a launch is asked for: ops nest a few levels deep.
+# How many levels of ops around a launch are searched: they nest a few levels deep.
 OP_DEPTH: Final = 8
 
-# A launch reaches an idle device within microseconds: longer, and something else is the matter.
+# A launch reaches an idle device within microseconds; a longer delay has another cause.
 STALL_NS: Final = 1_000_000
 
 # Why the host waits in a synchronizing call, most telling first.
@@ -74,8 +74,8 @@ class Activity:
     def named(self, rows: Int64, pattern: re.Pattern[str], *cats: Cat) -> Int64:
         """The rows among ``rows`` whose name matches.
 
-        Naming their categories lets the next call of the pattern know; otherwise only the names
-        of these rows are looked at.
+        With the rows' categories the matches are kept for the next call with this pattern;
+        without, only the names of these rows are searched.
         """
         if cats and not self._named(pattern, *cats).any():
             return rows[:0]
@@ -331,7 +331,7 @@ class Activity:
 
     @cached_property
     def sync_cause(self) -> npt.NDArray[np.int8]:
-        """Index into ``SYNC_CAUSES`` for each of ``sync_rows``: the ops around the call tell."""
+        """Index into ``SYNC_CAUSES`` for each of ``sync_rows``, by the ops around the call."""
         trace, rows = self.trace, self.sync_rows
         cause = np.full(len(rows), SYNC_CAUSES.index("explicit"), np.int8)
         direction = self.op_copy_direction
@@ -391,7 +391,7 @@ class Activity:
         return self.spans(self.of(*CALLS))
 
     def idle(self, start: int, end: int) -> Intervals:
-        """Time of [start, end) in which the device does nothing at all."""
+        """Time of [start, end) in which the device does nothing."""
         return self.busy.invert(start, end)
 
     @cached_property

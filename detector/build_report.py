@@ -132,7 +132,7 @@ def _not_checked(analysis: Analysis) -> tuple[NotChecked, ...]:
 
 
 def _peaks(activity: Activity) -> Peaks | None:
-    d = gpu_specs.known(capability.device_name(activity)) if activity.has_device else None
+    d = gpu_specs.find_device(capability.device_name(activity)) if activity.has_device else None
     if not d:
         return None
     fp32, tf32, fp16, bf16, bandwidth = map(float, (d.fp32, d.tf32, d.fp16, d.bf16, d.bandwidth))

@@ -1,4 +1,4 @@
-"""What GPUs reach by their makers' data sheets: dense arithmetic and memory bandwidth."""
+"""Peak rates of GPUs by their makers' data sheets: dense arithmetic and memory bandwidth."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class Device:
     source: str
 
 
-# The first whose name fits. A package of two dies (MI250) is two devices to a trace: half of it.
+# The first whose name fits counts. A package of two dies (MI250) is two devices in a trace, so its
+# figures are halved.
 DEVICES: Final = (
     Device("B200", 8_000, 75, 1_100, 2_250, 2_250, _NVIDIA + "hgx/"),
     Device("H200", 4_800, 67, 495, 989, 989, _NVIDIA + "h200/"),
@@ -61,6 +62,6 @@ DEVICES: Final = (
 )
 
 
-def known(name: str) -> Device | None:
-    """The device that a trace calls so; None for one that is not in the table."""
+def find_device(name: str) -> Device | None:
+    """The device that traces call by this name; None for one that is not in the table."""
     return next((d for d in DEVICES if re.search(rf"(?i)\b{d.name}(GB)?\b", name)), None)

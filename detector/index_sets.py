@@ -1,8 +1,8 @@
 """Sets of row indices as ascending arrays without repeats, and groups of rows with equal keys.
 
-What numpy's ``unique``, ``union1d``, ``setdiff1d`` and ``isin`` do, but by tables as long as a
-trace, or for arrays that are mostly in order already: they hash or sort every number, which takes
-ten times as long.
+They do what numpy's ``unique``, ``union1d``, ``setdiff1d`` and ``isin`` do, in a tenth of the
+time: numpy hashes or sorts every number, and here a table as long as the trace, or an array that is
+mostly in order already, is enough.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy.typing as npt
 Bool = npt.NDArray[np.bool_]
 Int64 = npt.NDArray[np.int64]
 
-_SPREAD = 8  # so many places of a table for each number are faster than sorting
+_SPREAD = 8  # up to so many places for each number a table is faster than sorting
 
 
 def distinct(rows: npt.ArrayLike) -> Int64:
-    """Each of these once, ascending: the array itself where it is so already."""
+    """Each of these once, ascending; the same array where it is so already."""
     given = np.asarray(rows, np.int64)
     rises = given[1:] > given[:-1]
     if rises.all():
@@ -31,19 +31,19 @@ def distinct(rows: npt.ArrayLike) -> Int64:
 
 
 def union(*sets: npt.ArrayLike) -> Int64:
-    """What is in any of these, which may be in any order."""
+    """The rows in any of these sets, each in any order."""
     none = np.empty(0, np.int64)
     return distinct(np.concatenate([none, *(np.asarray(one, np.int64) for one in sets)]))
 
 
 def difference(rows: Int64, other: npt.ArrayLike) -> Int64:
-    """What of ``rows`` is not in ``other``; both in any order."""
+    """The rows that are not in ``other``; both in any order."""
     mine = distinct(rows)
     return mine[~among(mine, other)]
 
 
 def intersection(rows: Int64, other: npt.ArrayLike) -> Int64:
-    """What of ``rows`` is in ``other``, too; both in any order."""
+    """The rows that are in ``other``, too; both in any order."""
     mine = distinct(rows)
     return mine[among(mine, other)]
 
@@ -59,8 +59,8 @@ def among(rows: npt.ArrayLike, other: npt.ArrayLike) -> Bool:
 
 
 def groups(*keys: npt.NDArray[np.integer]) -> tuple[list[Int64], Int64]:
-    """Places with the same tuple of keys as one group: the tuples, an array for each key, ascending
-    by the first, then the second and so on; and the group of each place."""
+    """Groups of places with equal keys: the keys of each group, an array for each key, in ascending
+    order of the first, then the second and so on; and the group of each place."""
     which = np.zeros(len(keys[0]), np.int64)
     for key in keys:
         codes, count = _codes(key)
@@ -71,7 +71,7 @@ def groups(*keys: npt.NDArray[np.integer]) -> tuple[list[Int64], Int64]:
 
 
 def _codes(values: npt.NDArray[np.integer]) -> tuple[Int64, int]:
-    """The place of each among the distinct values, and how many these are."""
+    """The rank of each value among the distinct ones, and how many these are."""
     low, places = _table(values)
     if places:
         offset = values.astype(np.int64) - low
@@ -82,7 +82,7 @@ def _codes(values: npt.NDArray[np.integer]) -> tuple[Int64, int]:
 
 
 def _table(values: npt.NDArray[np.integer]) -> tuple[int, int]:
-    """The least of these, and how long a table of all up to the largest is; 0 if too long."""
+    """The least value, and the length of a table from it to the largest; 0 if that is too long."""
     if not len(values):
         return 0, 0
     low, high = int(values.min()), int(values.max())

@@ -78,7 +78,7 @@ class Intervals:
         return np.asarray((last >= 0) & (times < self.end[last]))
 
     def invert(self, start: int, end: int) -> Intervals:
-        """What of [start, end) is not covered."""
+        """The part of [start, end) that is not covered."""
         clipped = self.clip(start, end)
         return Intervals.union(
             np.concatenate([[start], clipped.end]).astype(np.int64),
@@ -127,7 +127,7 @@ class Intervals:
         )
 
     def __sub__(self, other: Intervals) -> Intervals:
-        """What of this the other does not cover."""
+        """The part that the other does not cover."""
         if not len(self) or not len(other):
             return self
         return self & other.invert(int(self.start[0]), int(self.end[-1]))

@@ -1,7 +1,7 @@
-"""Results that an object keeps of its own methods, by their arguments.
+"""Memoized methods: each object keeps the results of its own, by their arguments.
 
-``functools.lru_cache`` of a bound method would keep the object alive in a circle, and with it its
-arrays, until Python next looks for circles: that may be after the scan.
+``functools.lru_cache`` would hold the object in a reference cycle, and so its arrays in memory
+until the next garbage collection, which may come after the scan.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ T = TypeVar("T")
 
 
 def memoized(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-    """A method that is computed once for the same arguments, which have to be hashable."""
+    """A method that is computed once for the same arguments, which must be hashable."""
 
-    def look(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def memo(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         known: dict[Any, T] = self.__dict__.setdefault(key, {})
         given = (args, *kwargs.items())
         if given not in known:
@@ -26,5 +26,5 @@ def memoized(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, 
         return known[given]
 
     key = f"memoized {method.__name__}"
-    functools.update_wrapper(look, method)
-    return look
+    functools.update_wrapper(memo, method)
+    return memo

@@ -1,4 +1,4 @@
-"""Regions: suspicious windows merged into the places a judge looks at."""
+"""Regions: neighboring suspicious windows merged into the places that a judge looks at."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from detector.trace import Int64
 from detector.window import Window
 
 Float64 = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
-MOST_EXPLAINED = 400  # regions of a side whose top features are computed: half a millisecond each
+MOST_EXPLAINED = 400  # regions of a side whose top features are computed, half a millisecond each
 
 
 @dataclass(frozen=True)
@@ -25,10 +24,10 @@ class Region:
     """A suspicious place of a trace.
 
     ``start`` and ``end`` are int ns on the file's own axis. ``score`` in [0, 1] is the highest of
-    its windows on ``side``; ``windows`` are their indices, ``top_features`` the features that spoke
-    most for it (of a side's ``MOST_EXPLAINED`` weightiest regions), ``candidates`` the (pattern id,
-    confidence) of the candidates that occur there, surest first. ``threshold``: what the flagger
-    asks of a score on this side; 0 of a candidate's own place.
+    its windows on ``side``; ``windows`` are their indices, ``top_features`` the features that added
+    most to it (for a side's ``MOST_EXPLAINED`` weightiest regions), ``candidates`` the (pattern id,
+    confidence) of the candidates that occur there, surest first. ``threshold``: the score from
+    which the flagger flags a window on this side; 0 for a candidate's own place.
     """
 
     start: int
@@ -109,7 +108,7 @@ def _top_features(
 def top_features(
     region: Region, scores: Scores, flagger: Flagger, matrix: Float32
 ) -> tuple[str, ...]:
-    """The features that spoke most for the highest score in a region's windows."""
+    """The features that added most to the highest score in a region's windows."""
     if not region.windows:
         return ()
     mine = np.array(region.windows)

@@ -1,6 +1,6 @@
-"""The words that an anti-pattern and a finding are described with.
+"""What anti-patterns and findings are described by: sides, severities, needs.
 
-The anti-patterns themselves stand in ``detector.patterns``.
+The anti-patterns themselves are in ``detector.patterns``.
 """
 
 from __future__ import annotations

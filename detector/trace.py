@@ -72,7 +72,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Coverage:
-    """What was read, repaired and dropped. Nothing leaves a trace in silence."""
+    """What was read, repaired and dropped: nothing is left out without being counted here."""
 
     read_fraction: float = 1.0
     repaired: dict[str, int] = field(default_factory=dict)
@@ -154,7 +154,7 @@ class Trace:
 
     @cached_property
     def vendor(self) -> Vendor:
-        """Whose device this is, known by names and categories; "cpu" without device work."""
+        """Whose device this is, by names and categories; "cpu" without device work."""
         if not self.is_device_work.any():
             return "mtia" if (self.cat == Cat.MTIA).any() else "cpu"
         runtime = np.unique(self.name[self.cat == Cat.RUNTIME])
@@ -182,7 +182,7 @@ class Trace:
         return tuple(dict.fromkeys(str(r["name"]) for r in here))
 
     def without_ids(self) -> Trace:
-        """The same, less the numbers by which its events were linked: no stage asks for them."""
+        """The same without the ids by which its events were linked: no later stage uses them."""
         none = np.broadcast_to(np.int64(-1), len(self))
         return replace(self, correlation=none, external_id=none)
 

@@ -1,8 +1,7 @@
 """What names in a trace mean, over vendors, generations and PyTorch versions.
 
-The one place where event names are matched. Features and costs ask ``Activity`` for rows of a
-kind; nobody else spells a kernel's name. The patterns are ours; the names were read off real
-traces (V100 to B200, MI210 to MI300X, 2021 to 2026).
+The one place where event names are matched: every other module asks ``Activity`` for the rows of a
+kind. The names come from real traces (V100 to B200, MI210 to MI300X, 2021 to 2026).
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final, Literal
 
-# Kernel kinds, matched in the name in lower case (a search that ignores case takes five times as
-# long). The first that matches wins, so the specific stand before the general.
+# Kernel kinds, matched against the name in lower case (a search that ignores case takes five times
+# as long). The first match counts, so the specific kinds come before the general ones.
 KERNEL_KINDS: Final[dict[str, re.Pattern[str]]] = {
     kind: re.compile(pattern)
     for kind, pattern in {
@@ -47,8 +46,8 @@ TENSOR_CORE: Final = re.compile(
     r"|[hs]884|1688|16816|cijk_.*_(HB|BB|HHS|BBS)|gmma|tcgen|mfma|bf16xbf16|mxfp4"
 )
 
-# Kernels of libraries for compute capability 7.0 and newer: all such devices have tensor cores but
-# for a few cheap ones.
+# Kernels of libraries for compute capability 7.0 and newer: nearly all such devices have tensor
+# cores.
 FROM_VOLTA: Final = re.compile(
     r"(?i)volta_|turing_|ampere_|hopper_|blackwell_|nvjet|sm_?(7\d|8\d|9\d|1[0-2]\d)_|cutlass_(7[05]|[89]\d)_"
 )
@@ -146,12 +145,12 @@ HOST: Final[dict[str, re.Pattern[str]]] = {
 }
 
 STEP_MARKER: Final = re.compile(r"^ProfilerStep#?\d*$")
-# Only there while it compiles; the rest of "compile" is in the names of run-time wrappers, too.
+# Present only while it compiles; the other names of "compile" occur in run-time wrappers, too.
 COMPILES: Final = re.compile(
     r"compile_inner|call_user_compiler|OutputGraph|symbolic_convert|dynamo_timed"
     r"|compile_time_autotune|async_compile|bytecode_tracing"
 )
-# Image, audio, video, text and array work on the host; only where nothing is launched inside.
+# Image, audio, video, text and array work on the host, where nothing is launched inside.
 PREPROCESSES: Final = re.compile(
     r"(?i)(^|/)(PIL|cv2|skimage|albumentations|imageio|scipy|librosa|soundfile|decord|av|pandas"
     r"|tokenizers|sentencepiece|tiktoken)/|torchvision/transforms|torchaudio/|(^|[/ _])numpy[/.]"
@@ -176,10 +175,10 @@ CONTIGUOUS: Final = re.compile(r"^aten::contiguous$")
 ACTIVATION_BACKWARD: Final = re.compile(
     r"^aten::(gelu|silu|elu|mish|relu|leaky_relu|hardswish|hardtanh|softplus|sigmoid|tanh)_backward$"
 )
-# Ops whose copies are their way of working: torch's own, and nodes of the backward pass.
+# Ops that copy as part of their own work: torch's own, and nodes of the backward pass.
 COPIES_FOR_ITSELF: Final = re.compile(r"^(aten::|torch(::|\.)|c10d::|\w+Backward\d+$)")
 DDP_PASS: Final = re.compile(r"^DistributedDataParallel\.forward$")
-# What a network is made of, in torch's own ops and in libraries'.
+# Layers of a network, in torch's own ops and in those of libraries.
 LAYER: Final = re.compile(
     r"::(linear|addmm|conv(olution|[123]d)|embedding|lstm|gru|rnn_\w+)$|(layer|batch|group|rms)_?norm"
     r"|attention|attn"
@@ -254,7 +253,7 @@ _LIBRARIES: Final = (
     "|pytorch_lightning|numpy|scipy|pandas|PIL|cv2|skimage|sklearn|albumentations|tqdm|triton"
     "|tokenizers|einops|multiprocess|_pytest|pytest"
 )
-# Of the standard library only what steps meet: a user's own script may well be profile.py.
+# Of the standard library only what runs in training steps: a user's script may be profile.py.
 _STANDARD: Final = (
     "asyncio|ast|codecs|collections|concurrent|contextlib|copy|dataclasses|encodings|enum|functools"
     "|gzip|http|importlib|inspect|json|logging|multiprocessing|os|pathlib|pickle|queue|random|runpy"
@@ -269,9 +268,9 @@ LIBRARY_FRAME: Final = re.compile(
 STANDARD_FRAME: Final = re.compile(
     rf"/lib/python3[^/]*/(?!(?:site|dist)-packages/)|^(?:{_STANDARD})(?:/|\.py\()"
 )
-# Frames that are nobody's to change, though no library's by their path: what a compiler has written
-# (its files are named by a hash), the wrappers of kernel libraries, and the hooks that torch calls
-# on the way of every op.
+# Frames that a user cannot change, although their path is no library's: code that a compiler has
+# written (its files are named by a hash), wrappers of kernel libraries, and the hooks that torch
+# calls in every op.
 INTERNAL_FRAME: Final = re.compile(
     r"(?:^|/)(?:c[a-z2-7]{40,}\.py|(?:torchinductor\w*|flashinfer|aiter|flash_attn|xformers"
     r"|bitsandbytes|apex|tensorrt_llm)/)|\): __torch_(?:function|dispatch)__$"

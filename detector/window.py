@@ -1,9 +1,9 @@
 """Analyzed time and the windows that tile it.
 
-Analyzed is the steady state: the marked steps without warm-up, else the iterations that the
-optimizer's steps close, else regular bursts of work, else the whole span without the profiler's
-own tail. A device that lags behind the host is analyzed to the end of what the steps launched. A
-window is a fixed cut of the analyzed time, with a wide one around it for context.
+The analyzed time is the steady state: the marked steps without warm-up, else the iterations that
+end with an optimizer's step, else regular bursts of work, else the whole span without the
+profiler's own tail. Where the device lags behind the host, it ends with the last work that the
+steps launched. A window is a fixed cut of it, with a wide window around it for context.
 """
 
 from __future__ import annotations
@@ -14,24 +14,23 @@ from typing import Final, Literal
 
 import numpy as np
 
-from detector import vocabulary
 from detector.activity import Activity
 from detector.errors import TraceError
 from detector.intervals import Intervals, count_within
-from detector.trace import Bool, Cat, Int64, Step, Trace
+from detector.trace import DEVICE_WORK, Bool, Cat, Int64, Step, Trace
 
 MAX_WINDOWS: Final = 20_000
 LONGEST_SPAN: Final = 2**62  # ns, 146 years: differences of times, and their sums, stay int64
-NEIGHBOURS: Final = 4  # windows on either side, where no step gives the context
+NEIGHBORS: Final = 4  # windows on either side, where no step gives the context
 
 FAR_LONGER: Final = 2.0  # a warm-up step, against the median of the steps after it
-MOST_WARMUP: Final = 5
-SET_UP: Final = 0.1  # share of the span; less before the first work is no set-up
-BREAK: Final = 4.0  # a gap between bursts, against the longest gap inside one
-LONE: Final = 2.0  # so many times its work lasts the gap after a burst of one piece, by BREAK
+MOST_WARMUP: Final = 5  # steps
+SET_UP: Final = 0.1  # share of the span: less time before the first work is no set-up
+BREAK: Final = 4.0  # a gap between bursts is longer than any gap inside one by this factor ...
+LONE: Final = 2.0  # ... or, where every gap is between bursts, than this many median bursts
 MOST_BURSTS: Final = 200
-REGULAR: Final = 2.0  # this factor from their median lie ...
-MOST: Final = 0.8  # ... at least so many of the bursts' periods
+MOST: Final = 0.8  # bursts are regular where this share of their periods ...
+REGULAR: Final = 2.0  # ... is within this factor of the median
 
 
 @dataclass(frozen=True)
@@ -61,9 +60,9 @@ class Window:
 
 
 def analyzed_time(trace: Trace, activity: Activity | None = None) -> AnalyzedTime:
-    """The steady state of a trace, and in plain words what stands against analyzing it.
+    """The steady state of a trace, with warnings in plain words about how it was found.
 
-    ``activity``: the trace's, where it is known already. Raises TraceError where events lie more
+    ``activity``: the trace's, where it exists already. Raises TraceError where events lie more
     than ``LONGEST_SPAN`` apart.
     """
     _check_span(trace)
@@ -72,7 +71,7 @@ def analyzed_time(trace: Trace, activity: Activity | None = None) -> AnalyzedTim
     steps = _disjoint(trace.steps)
     if steps:
         return _by_markers(activity, steps, warnings)
-    start, end = _work_span(trace)
+    start, end = _work_span(activity)
     begin = _loop_begins(activity, start)
     if begin - start > SET_UP * (end - start):
         warnings.append("not analyzed: set-up before the first launch")
@@ -112,10 +111,9 @@ def _check_span(trace: Trace) -> None:
 
 
 def _by_markers(activity: Activity, steps: tuple[Step, ...], warnings: list[str]) -> AnalyzedTime:
-    trace = activity.trace
     warmup, steady = _warmup(activity, steps)
     last = steady[-1]
-    end = max(min(last.end, _work_span(trace)[1]), _done(trace, last))
+    end = max(min(last.end, _work_span(activity)[1]), _done(activity, last))
     start = _after_stall(activity, steady[0].start, end, warnings)
     steady = tuple(step for step in steady if step.end > start) or (last,)
     if len(steady) < 2:
@@ -124,16 +122,15 @@ def _by_markers(activity: Activity, steps: tuple[Step, ...], warnings: list[str]
     return AnalyzedTime(start, end, steady, "markers", tuple(warnings), warmup)
 
 
-def _done(trace: Trace, step: Step) -> int:
-    """When the device ended what had been launched by the end of this step."""
-    work = np.flatnonzero(trace.is_device_work)
-    launch = trace.launch[work]
-    called = np.where(launch >= 0, trace.start[launch], trace.start[work])
-    return int(trace.end[work[called < step.end]].max(initial=step.start + 1))
+def _done(activity: Activity, step: Step) -> int:
+    """When the device finished what was launched before the end of this step."""
+    work = np.flatnonzero(activity.trace.is_device_work)
+    launched = work[activity.called(work) < step.end]
+    return int(activity.trace.end[launched].max(initial=step.start + 1))
 
 
 def _after_stall(activity: Activity, start: int, end: int, warnings: list[str]) -> int:
-    """``start``, or where a device first works that could not for most of the time until then.
+    """``start``; or, where the device was stalled for most of the time until then, the end of that.
 
     See ``Activity.stalled``.
     """
@@ -155,10 +152,11 @@ def _disjoint(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     return tuple(kept)
 
 
-def _work_span(trace: Trace) -> tuple[int, int]:
-    """From the first work to the last; the synchronize of the profiler's own stop is no work."""
-    work = trace.is_of((Cat.CPU_OP, Cat.KERNEL, Cat.GPU_MEMCPY, Cat.GPU_MEMSET))
-    work |= trace.is_of((Cat.RUNTIME, Cat.DRIVER)) & ~_synchronizes(trace)
+def _work_span(activity: Activity) -> tuple[int, int]:
+    """From the first work to the last, without the synchronization in which the profiler stops."""
+    trace = activity.trace
+    work = trace.is_of((Cat.CPU_OP, Cat.RUNTIME, Cat.DRIVER, *DEVICE_WORK))
+    work[activity.calls("sync")] = False
     if not work.any():
         work = ~trace.is_of((Cat.OVERHEAD, Cat.OTHER))
     if not work.any():
@@ -167,33 +165,19 @@ def _work_span(trace: Trace) -> tuple[int, int]:
 
 
 def _loop_begins(activity: Activity, start: int) -> int:
-    """Where the device first gets work, or, if earlier, the loader is first asked for a batch."""
-    loader = activity.trace.start[activity.loader_rows]
-    return min(_first_launch(activity.trace, start), max(start, int(loader.min(initial=2**62))))
-
-
-def _first_launch(trace: Trace, start: int) -> int:
-    """Where the device first gets work; ``start`` on a CPU run."""
-    rows = np.flatnonzero(trace.is_device_work)
-    if not len(rows):
-        return start
-    launch = trace.launch[rows]
-    first = trace.start[rows].min()
-    return int(min(first, trace.start[launch[launch >= 0]].min(initial=first)))
-
-
-def _synchronizes(trace: Trace) -> Bool:
-    """Which rows are calls that wait for the device."""
-    called = np.unique(trace.name[trace.rows(Cat.RUNTIME, Cat.DRIVER)])
-    waits = np.zeros(len(trace.names), np.bool_)
-    waits[called] = [bool(vocabulary.CALLS["sync"].search(trace.names[i])) for i in called]
-    return waits[trace.name] if len(waits) else np.zeros(len(trace), np.bool_)
+    """Where the device first gets work (on a CPU run: ``start``), or, if that is earlier, where the
+    loader is first asked for a batch."""
+    trace = activity.trace
+    work = np.flatnonzero(trace.is_device_work)
+    first = int(activity.called(work).min()) if len(work) else start
+    asked = int(trace.start[activity.loader_rows].min(initial=LONGEST_SPAN))
+    return min(first, max(start, asked))
 
 
 def _warmup(
     activity: Activity, steps: tuple[Step, ...]
 ) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
-    """The steps that only warm up, and the rest: at least one."""
+    """The steps that warm up, and the others, of which there is at least one."""
     trace = activity.trace
     start = np.array([step.start for step in steps], np.int64)
     end = np.array([step.end for step in steps], np.int64)
@@ -239,7 +223,7 @@ def _bursts(trace: Trace, start: int, end: int) -> tuple[Step, ...]:
     if not len(gaps):
         return ()
     ranked = np.sort(gaps)[::-1].astype(np.float64)
-    # Where every gap is long, there is none to tell them from but a share of the work between.
+    # Where every gap is a break, there is no shorter one to compare it with.
     ranked = np.append(ranked, np.median(work.end - work.start) * LONE)[: MOST_BURSTS + 1]
     drop = ranked[:-1] / np.maximum(ranked[1:], 1)
     if drop.max() < BREAK:
@@ -250,7 +234,7 @@ def _bursts(trace: Trace, start: int, end: int) -> tuple[Step, ...]:
 
 
 def _regular(name: str, edges: Int64) -> tuple[Step, ...]:
-    """Steps between these edges, three or more, if most are about as long as the others."""
+    """The steps between these edges; none unless there are three and most are about as long."""
     edges = np.unique(edges[(edges >= edges[0]) & (edges <= edges[-1])])
     period = np.diff(edges).astype(np.float64)
     if len(period) < 3:
@@ -265,11 +249,11 @@ def _regular(name: str, edges: Int64) -> tuple[Step, ...]:
 
 
 def by_step(analyzed: AnalyzedTime, parts: int = 8) -> tuple[Window, ...]:
-    """Each step cut in equal parts, with the step as context; time between steps goes to the
-    step before it. Many steps get fewer parts, so that windows stay below ``MAX_WINDOWS``.
+    """Each step cut in equal parts, with the step as context; time between steps belongs to the
+    step before it. Many steps get fewer parts, so that there are at most ``MAX_WINDOWS``.
 
-    Where the device lags a step or more behind the last one, that time is cut like more steps; it
-    counts as the last.
+    Where the device lags behind the last step by a step or more, that time is cut as if it were
+    more steps; its windows count as the last step's.
 
     Raises ValueError where ``parts`` is not positive.
     """
@@ -290,7 +274,7 @@ def by_step(analyzed: AnalyzedTime, parts: int = 8) -> tuple[Window, ...]:
 
 
 def _lag(analyzed: AnalyzedTime) -> list[int]:
-    """Where step-long pieces of the time after the last step begin; none, if that is short."""
+    """Where step-long pieces of the time after the last step begin; none where it is shorter."""
     starts = np.array([step.start for step in analyzed.steps], np.int64)
     last = analyzed.steps[-1].end
     pieces = (analyzed.end - last) // int(np.median(np.diff(starts))) if len(starts) > 1 else 0
@@ -298,7 +282,7 @@ def _lag(analyzed: AnalyzedTime) -> list[int]:
 
 
 def by_time(analyzed: AnalyzedTime, count: int = 64) -> tuple[Window, ...]:
-    """Equal windows over the analyzed time; context are ``NEIGHBOURS`` windows on either side.
+    """Equal windows over the analyzed time; context: ``NEIGHBORS`` windows on either side.
 
     Raises ValueError where ``count`` is not positive.
     """
@@ -312,16 +296,16 @@ def by_time(analyzed: AnalyzedTime, count: int = 64) -> tuple[Window, ...]:
             int(edges[i]),
             int(edges[i + 1]),
             int(step[i]) if step[i] >= 0 else None,
-            int(edges[max(i - NEIGHBOURS, 0)]),
-            int(edges[min(i + 1 + NEIGHBOURS, last)]),
+            int(edges[max(i - NEIGHBORS, 0)]),
+            int(edges[min(i + 1 + NEIGHBORS, last)]),
         )
         for i in range(last)
     )
 
 
 def _cut(start: int, end: int, parts: int) -> Int64:
-    # start + i * length // parts, whose product may be too large: a span of years, where one event
-    # has lost its date
+    # start + i * length // parts, without that product: it overflows for a span of years, as of a
+    # trace in which one event has lost its date.
     whole, rest = divmod(end - start, parts)
     i = np.arange(parts + 1, dtype=np.int64)
     return start + i * whole + i * rest // parts

@@ -60,7 +60,7 @@ class Contexts:
         multiprocessors, memory = found.get("numSms"), found.get("totalGlobalMem")
         parts.append(f"{multiprocessors} SMs" if isinstance(multiprocessors, int) else "")
         parts.append(f"{memory / _GIGA:.0f} GB" if isinstance(memory, int) else "")
-        listed = gpu_specs.known(name)
+        listed = gpu_specs.find_device(name)
         parts.append(f"memory bandwidth {listed.bandwidth:.0f} GB/s" if listed else "")
         parts.append(_units(self.trace.vendor, level))
         known = [part for part in parts if part]

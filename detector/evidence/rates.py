@@ -105,7 +105,7 @@ class Rates:
     @cached_property
     def device(self) -> Device | None:
         """The main device, where the table has it."""
-        return gpu_specs.known(capability.device_name(self.a))
+        return gpu_specs.find_device(capability.device_name(self.a))
 
     @cached_property
     def _arithmetic(self) -> Arithmetic:

@@ -1,4 +1,4 @@
-"""Windows of a trace as numbers: one table of features, computed without a loop over events."""
+"""Windows of a trace as numbers: a table of features, computed without a loop over events."""
 
 from detector.features.extract import extract
 from detector.features.measure import Feature

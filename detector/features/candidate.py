@@ -1,7 +1,7 @@
-"""What the light model sees of a candidate: its savings, its occurrences, and the trace around it.
+"""What the confidence model sees of a candidate: its savings, its occurrences, and the trace.
 
-One row a candidate, float32[len(COLUMNS)]; NaN where a number is not defined. Nothing here names
-the trace, its program or its file.
+One row for each candidate, float32[len(COLUMNS)]; NaN where a number is not defined. No column
+names the trace, its program or its file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from detector.window import AnalyzedTime
 
 Float32 = npt.NDArray[np.float32]
 
-# Host events that say what kind of program this is, by kinds of ``vocabulary.HOST``.
+# Host events that show what kind of program this is: kinds of ``vocabulary.HOST``.
 _KINDS: Final = ("backward", "optimizer_step", "loader", "compiled_region")
 
 
@@ -127,7 +127,7 @@ def _own(one: Candidate, total: dict[str, int], analyzed: AnalyzedTime, wall: in
 
 
 def _by_step(one: Candidate, analyzed: AnalyzedTime) -> tuple[float, float, float]:
-    """In how many steps it occurs, how unevenly it gains, and how much of it in one step."""
+    """The share of steps in which it occurs, how uneven its gain is, and the largest step's."""
     if len(analyzed.steps) < 2:
         return np.nan, np.nan, np.nan
     start = np.array([step.start for step in analyzed.steps])
@@ -167,5 +167,5 @@ def _program(signals: Signals, analyzed: AnalyzedTime, wall: int) -> list[float]
 
 
 def _log(value: float) -> float:
-    """log10 of one more."""
+    """log10(1 + value), of a negative value 0."""
     return float(np.log10(1 + max(value, 0.0)))

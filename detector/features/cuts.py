@@ -21,8 +21,8 @@ from detector.trace import Cat, Int64
 
 
 class Sheet:
-    """A trace's named sets, each computed once on first use, and what of each lies before every
-    edge of a window: what that is counted with is as large as the trace, and is not kept."""
+    """A trace's named sets, each computed on first use, and how much of each lies before every edge
+    of a window. Intermediate arrays, which are as large as the trace, are not kept."""
 
     def __init__(self, analysis: Analysis, edges: Int64) -> None:
         """``edges``: where windows start and end, ns, in any order."""
@@ -36,7 +36,7 @@ class Sheet:
 
     def intervals(self, name: str) -> Intervals:
         """A set of time."""
-        if name in sets.ROWS:  # its rows may be at hand
+        if name in sets.ROWS:  # its rows may be known already
             return self.activity.spans(self.rows(name))
         family, _, kind = name.partition(":")
         if family in savings.INTERVALS:
@@ -58,7 +58,7 @@ class Sheet:
 
     @memoized
     def spent(self, name: str) -> Int64:
-        """Time of all events of a set. Overflow of the products cancels in the difference."""
+        """Time of all events of a set. Even where products overflow, the difference is exact."""
         trace, rows, t = self.activity.trace, self.rows(name), self.edges
         end = np.sort(trace.end[rows], kind="stable")
         begun, done = self.count(name), np.searchsorted(end, t)
@@ -134,7 +134,7 @@ class Cuts:
         return self._inside(self.sheet.weight(of, weight))
 
     def _inside(self, before: Int64 | Values) -> Values:
-        """What lies in each window of an amount that is known up to each edge."""
+        """How much of an amount lies in each window; ``before``: how much lies before each edge."""
         return np.asarray(before[self._last] - before[self._first], np.float64)
 
     def longest(self, of: str) -> Values:

@@ -61,7 +61,7 @@ def _median(values: Values) -> Values:
 
 
 def _by_place(narrow: Values, place: Int64) -> Values:
-    """Less the median of the windows at the same place of the steps."""
+    """Minus the median of the windows at the same place of the steps."""
     result = np.full_like(narrow, np.nan)
     for at in np.unique(place[place >= 0]):
         here = place == at

@@ -1,10 +1,9 @@
-"""What the host asked for, measured where the device does it.
+"""Work by what the host asked for, measured where the device does it.
 
-A host runs ahead of its device, often by more than a window. So what only an op can tell (shapes,
-the optimizer, attention in plain ops) is carried along the launch to the device work it started:
-"from:SET" is the work issued by or under the ops of a set, "during:SET" the work launched while
-one of its events runs. On a CPU run the work are the ops that compute, so that what is learnt on
-one serves the other.
+A host runs ahead of its device, often by more than a window. So what only an op shows (its shapes,
+the optimizer, attention in plain ops) is passed on to the device work that it launched: "from:SET"
+is the work issued by or under the ops of a set, "during:SET" the work launched while one of its
+events runs. On a CPU run the ops that compute are the work, so that models learn from both alike.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What stands before what in a row of events: repeats, runs and neighbours, without a loop."""
+"""Repeats, runs and neighbors in a sequence of events, without a loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def shifted(flags: Bool, by: int) -> Bool:
 
 
 def distance(keys: npt.NDArray[np.integer]) -> Int64:
-    """How many places before each key its equal last stood; 0 where it never did."""
+    """How many places before each key an equal one last occurred; 0 where none did."""
     order = np.argsort(keys, kind="stable")
     ranked = keys[order]
     back = np.zeros(len(keys), np.int64)

@@ -4,7 +4,7 @@
 kinds of ``vocabulary`` and ``activity``; "from:SET" and "during:SET" the device work that a set
 issued; "ledger:CAUSE" the time of a cause; "saved:PATTERN" the time of a candidate's occurrences
 and, as a scale, what it saves for each ns of it; every other name is a function of a theme module,
-whose first line says what it holds.
+whose docstring says what is in the set.
 """
 
 from __future__ import annotations

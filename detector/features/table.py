@@ -12,9 +12,9 @@ FEATURES: Final[tuple[Feature, ...]] = tuple(
     feature for theme in (*THEMES, savings) for feature in theme.FEATURES
 )
 
-# Each feature is given four times: as it is in the window; in the wide window around it; against
-# the trace's own steady state (less the median over its windows); and against the same place in
-# the other steps (less the median there; not defined for windows without a step).
+# Each feature comes in four variants: in the window; in the wide window around it; relative to the
+# trace's steady state (minus the median over its windows); and relative to the same place in other
+# steps (minus the median there; not defined for windows without a step).
 VARIANTS: Final = ("", "@outer", "@rel", "@place")
 COLUMNS: Final = tuple(f"{feature.name}{variant}" for variant in VARIANTS for feature in FEATURES)
 

@@ -15,8 +15,8 @@ Float32 = npt.NDArray[np.float32]
 class Scores:
     """One row per window.
 
-    ``cpu`` and ``gpu``, float32[n]: the probability that the host holds the device up there, and
-    that the device does needless or slow work there.
+    ``cpu`` and ``gpu``, float32[n]: the probability that the host delays the device there, and that
+    the device does needless or slow work there.
     """
 
     cpu: Float32
@@ -34,5 +34,5 @@ class Flagger(Protocol):
         ...
 
     def top_features(self, matrix: Float32, side: str) -> list[tuple[str, ...]]:
-        """For each window the names of the features that spoke most for its score."""
+        """For each window the names of the features that added most to its score."""
         ...

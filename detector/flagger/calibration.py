@@ -1,4 +1,4 @@
-"""Raw scores to probabilities, by a curve of a few breakpoints that a model's card holds."""
+"""Raw scores -> probabilities, by a piecewise linear curve from the model's card."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def apply(curve: Curve, score: npt.ArrayLike) -> Float64:
 
 
 def checked(value: Any) -> Curve:
-    """A curve as a card holds it. Raises ValueError where it is none."""
+    """A curve from a card. Raises ValueError where it is none."""
     try:
         points = np.array(value, np.float64)
     except (TypeError, ValueError, OverflowError) as error:

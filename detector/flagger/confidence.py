@@ -1,8 +1,8 @@
-"""How sure a candidate is: trees over its savings, its occurrences and the trace around it.
+"""How likely a candidate is right: trees over its savings, its occurrences and the trace.
 
-A candidate says what a repair would save; whether an expert would sign it (whether the wait, the
-copy or the cast is needless here) was learned from labeled traces. The confidence is calibrated by
-programs that the trees never saw, apart for traces with a device and for CPU runs.
+A candidate says what a repair would save. Whether an expert would agree (whether the wait, the copy
+or the cast is needless here) was learned from labeled traces. The confidence is calibrated on
+programs that the trees never saw, separately for traces with a device and for CPU runs.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def kind_of(matrix: Float32) -> npt.NDArray[np.int64]:
 def calibrated(raw: Float64, matrix: Float32, curves: list[calibration.Curve]) -> Float64:
     """Raw scores of the candidates through the curve of their kind; guesses are at most ``GUESS``.
 
-    What looks like a collection in the training data is one, as faults were made so; in a trace of
-    a stranger the same pause is a lock, a sleep or the operating system.
+    In the training data a pause that looks like a collection is one, because its faults were made
+    that way; in other traces the same pause may be a lock, a sleep or the operating system.
     """
     kind, found = kind_of(matrix), np.zeros(len(raw))
     for k, curve in enumerate(curves):

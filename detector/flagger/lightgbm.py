@@ -1,12 +1,11 @@
 """The flagger that ships: gradient-boosted trees, one head per side.
 
-A head begins with what the core alone says of a window, the largest saving of its side, and the
-trees learn what to add to it, in log odds.
+A head begins with the largest saving of its side in the window, and its trees add to that, in log
+odds.
 
 Model files are LightGBM's own text beside a JSON card. The card holds the feature names, the
-columns that the trees go by, the curves that make probabilities of raw scores, the
-thresholds and the hash of each text; a model that does not match its card, or this version's
-feature table, is refused.
+columns that the trees use, the curves from raw scores to probabilities, the thresholds and the hash
+of each text. A model that does not match its card, or this version's feature table, is refused.
 """
 
 from __future__ import annotations
@@ -27,13 +26,12 @@ from detector.flagger.trees import Trees, read, sha256
 from detector.patterns import BY_ID
 
 Float64 = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 SIDES: Final = ("cpu", "gpu")
 SHIPPED: Final = Path(__file__).resolve().parent.parent / "models" / "flagger"
 TOP: Final = 3
 BEGINNING: Final = "largest saving of the side"
-EDGE: Final = 0.01  # of a window: smaller savings, and larger ones than all but so much, are alike
+EDGE: Final = 0.01  # savings below this share of a window, and above its complement, count as that
 SURE: Final = 1e-12
 # What a card must hold.
 CARD: Final = frozenset(
@@ -66,7 +64,7 @@ def _log_odds(probability: Float64) -> Float64:
 
 
 class Heads:
-    """Trees, and the columns of the features' matrix that they go by.
+    """Trees, and the columns of the features' matrix that they use.
 
     ``boosters``: by side, ``Trees``, or from training ``lightgbm.Booster``.
     """
@@ -82,7 +80,7 @@ class Heads:
         return np.take(matrix, self._places, axis=1)
 
     def raw(self, side: str, seen: Float32) -> Float64:
-        """What a side's head says, uncalibrated: float64[n]."""
+        """The uncalibrated score of a side's head: float64[n]."""
         if not len(seen):
             return np.zeros(0)
         added = np.asarray(self.boosters[side].predict(seen, num_threads=2), np.float64)
@@ -91,8 +89,8 @@ class Heads:
         return raw
 
     def contributions(self, side: str, seen: Float32) -> Float64:
-        """Each column's part in the raw score, log odds: LightGBM's own SHAP values, and for the
-        largest saving what the head begins with, over a window without any."""
+        """Each column's part in the raw score, log odds: LightGBM's own SHAP values, to which the
+        largest saving adds what the head begins with, relative to a window without any."""
         share = self.boosters[side].predict(seen, pred_contrib=True, num_threads=2)
         parts = np.asarray(share, np.float64)[:, :-1]
         places = _saved(self.columns, side)
@@ -149,7 +147,7 @@ def read_card(folder: Path) -> dict[str, Any]:
         raise ModelError(f"{file}: its heads begin with {str(card['beginning'])[:40]!r}")
     columns = card["columns"]
     if not isinstance(columns, list) or not set(COLUMNS).issuperset(map(str, columns)):
-        raise ModelError(f"{file}: its trees go by columns that are no features")
+        raise ModelError(f"{file}: its trees use columns that are no features")
     return card
 
 

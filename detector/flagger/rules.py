@@ -1,4 +1,4 @@
-"""The baseline: thresholds that other tools publish, behind the same contract as the model.
+"""A baseline: thresholds that other tools publish, with the same interface as the model.
 
 Each rule is a feature, the threshold from which its source calls it a problem, and the side it
 accuses. A window's score is the worst rule's value against its threshold, 0.5 where they are

@@ -1,7 +1,7 @@
 """LightGBM's trees by its own library, without its Python package.
 
-Importing that takes longer than a scan of a small trace: it loads scipy, and pandas and
-scikit-learn where they are installed. Training uses it; a scan only asks for predictions.
+Importing the package takes longer than a scan of a small trace: it loads scipy, and pandas and
+scikit-learn where they are installed. Training uses it; a scan only needs predictions.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Trees:
         weakref.finalize(self, library.LGBM_BoosterFree, self._handle)
 
     def num_feature(self) -> int:
-        """How many columns it goes by."""
+        """How many columns it uses."""
         count = ctypes.c_int()
         _done(_library().LGBM_BoosterGetNumFeature(self._handle, ctypes.byref(count)))
         return count.value
@@ -100,7 +100,7 @@ def read_card(folder: Path, needed: Collection[str]) -> dict[str, Any]:
 
 
 def read(file: Path, digest: object, columns: int) -> Trees:
-    """The model of a file that its card describes by a hash and by how many columns it goes by.
+    """The model of a file whose hash and number of columns must be those of its card.
 
     Raises ModelError.
     """
@@ -114,7 +114,7 @@ def read(file: Path, digest: object, columns: int) -> Trees:
         raise ModelError(f"{file}: does not match the hash in its card")
     trees = Trees(text)
     if trees.num_feature() != columns:
-        raise ModelError(f"{file}: goes by {trees.num_feature()} columns, its card by {columns}")
+        raise ModelError(f"{file}: uses {trees.num_feature()} columns, its card {columns}")
     return trees
 
 

@@ -1,6 +1,7 @@
-"""Kineto and Chrome traces -> Trace. Every quirk of the format lives in here and nowhere else.
+"""Kineto and Chrome traces -> Trace. Every quirk of the format is handled here and nowhere else.
 
-``COMPILED`` tells whether the compiled scanner is in use; without it reading is slower, not other.
+``COMPILED``: whether the compiled scanner is in use. Without it reading is slower, with the same
+result.
 """
 
 from detector.kineto.limits import Limits

@@ -1,8 +1,9 @@
 """JSON bytes -> header, blocks of whole events, tail.
 
-A block is cut where one event ends and the next begins, seen in how the file's first event begins.
-With a newline before it that is safe: JSON strings hold no raw newline, and deeper objects are
-indented more. In a file of one line the cut is a guess, which the parse of the block checks.
+A block is cut where one event ends and the next begins, which is recognized by how the file's first
+event begins. If that follows a newline, the cut is safe: JSON strings have no raw newline, and
+deeper objects are indented more. In a file of one line it is a guess, which parsing the block
+checks.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Pieces(Protocol):
 class Blocks:
     """Iterate for blocks; ``header`` and ``tail`` are the bytes around the event array.
 
-    One buffer is used again and again: a block is valid until the next is asked for.
+    The buffer is reused: a block is valid until the next one is requested.
     """
 
     def __init__(self, stream: Pieces, limits: Limits) -> None:
@@ -84,10 +85,10 @@ class Blocks:
         """The block just given ended inside an event, of which it had ``count`` bytes."""
         self._buffer[self._start - 1] = ord(",")
         self._start -= count + 1
-        self._floor = 2 * (count + 1)  # twice the text, lest long events cost a parse each piece
+        self._floor = 2 * (count + 1)  # twice the text, so that not every piece is parsed again
 
     def release(self) -> None:
-        """Give back the memory; nothing can be read any more."""
+        """Free the memory; nothing can be read after this."""
         self._ended = True
         self._buffer = bytearray()
 
@@ -106,15 +107,15 @@ class Blocks:
         piece = next(self._pieces, None)
         if piece is None:
             return False
-        held = self._stop - self._start
-        if held + len(piece) > self._limit + PIECE:
+        left = self._stop - self._start
+        if left + len(piece) > self._limit + PIECE:
             raise self._too_long("an event, or what stands before the first,")
         if self._stop + len(piece) > len(self._buffer):
-            # Move what is left to the front; where it is too much, into a larger buffer.
-            size = max(len(self._buffer), 2 * (held + len(piece)))
+            # Move the rest to the front, or into a larger buffer where it is too long.
+            size = max(len(self._buffer), 2 * (left + len(piece)))
             target = self._buffer if size == len(self._buffer) else bytearray(size)
-            target[1 : 1 + held] = self._buffer[self._start : self._stop]
-            self._buffer, self._start, self._stop = target, 1, 1 + held
+            target[1 : 1 + left] = self._buffer[self._start : self._stop]
+            self._buffer, self._start, self._stop = target, 1, 1 + left
         self._buffer[self._stop : self._stop + len(piece)] = piece
         self._stop += len(piece)
         return True
@@ -163,6 +164,6 @@ class Blocks:
         begin = self._start + self._floor
         cut = max(self._buffer.rfind(marker, begin, self._stop) for marker in self._markers)
         if cut < 0 and self._stop - begin > PIECE:
-            # Events that begin otherwise than the first: guess, and let the parse check.
+            # Events that begin unlike the first: guess, and let the parse check.
             cut = max(self._buffer.rfind(guess, begin, self._stop) for guess in _GUESSES)
         return cut + 1 if cut >= 0 else -1

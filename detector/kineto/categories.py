@@ -1,4 +1,4 @@
-"""The file's words -> ours: every spelling of a category, and of what is no row."""
+"""The file's words -> ours: every spelling of a category, and of events that are no rows."""
 
 from __future__ import annotations
 

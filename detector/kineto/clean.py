@@ -1,4 +1,4 @@
-"""Times that cannot be true: dropped or clipped, and counted. Then the order of the rows."""
+"""Impossible times are dropped or clipped, and counted; then the rows are ordered."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from detector.kineto.categories import table
 from detector.kineto.columns import Columns
 from detector.trace import DEVICE_WORK, Bool, Cat, Int8, Int64
 
-_WEEK = 7 * 86_400 * 10**9  # durations of centuries exist (Holistic Trace Analysis PR 325)
-# Of two events over the same time, who holds whom.
+_WEEK = 7 * 86_400 * 10**9  # durations of centuries occur (Holistic Trace Analysis PR 325)
+# Of two events over the same time, which one contains the other: outer categories first.
 _NESTING = (Cat.USER_ANNOTATION, Cat.PYTHON_FUNCTION, Cat.CPU_OP, Cat.RUNTIME, Cat.DRIVER)
 _OUTER_FIRST = np.array(
     [_NESTING.index(c) if c in _NESTING else int(c) + len(_NESTING) for c in Cat], np.int8
@@ -26,7 +26,7 @@ _OVERLAP_ROWS = 16
 
 
 def time_order(c: Columns, repaired: Counter[str], dropped: Counter[str]) -> Int64:
-    """The rows that can be true: by start; the longer first; outer categories first.
+    """The plausible rows: by start; the longer first; outer categories first.
 
     Of ``c`` (start, dur, cat) it corrects ``dur`` in place. Ties keep the order of the file.
     """
@@ -92,7 +92,7 @@ def clip_overlaps(c: Columns, repaired: Counter[str]) -> bool:
     """End device events that cover many later ones of their stream where the next begins.
 
     A stream works in order. Events of one launch (a graph) may overlap. ``c`` is in time order;
-    ``dur`` is corrected in place. Tells whether anything was.
+    ``dur`` is corrected in place. Returns whether anything was.
     """
     work = np.flatnonzero(_IS_WORK[c["cat"]])
     work = work[np.argsort(c["track"][work], kind="stable")]

@@ -1,4 +1,4 @@
-"""Groups of typed events -> columns; names, threads and shapes are interned on the way."""
+"""Groups of typed events -> columns, with names, threads and shapes interned."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ class Builder:
 
 
 def by_two(function: Callable[[str], npt.NDArray[Any]], keys: list[str]) -> Columns:
-    """{key: function(key)}, by two threads: numpy lets go of the interpreter lock."""
+    """{key: function(key)}, by two threads: numpy releases the interpreter lock."""
     found: Columns = {}
     pending = iter(keys)
     errors: list[BaseException] = []

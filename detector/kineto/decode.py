@@ -1,4 +1,4 @@
-"""A block of whole events -> groups of typed events, by the fastest decoder that takes it."""
+"""A block of whole events -> groups of typed events, by the fastest decoder that accepts it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _decoder(structs: list[Any]) -> msgspec.json.Decoder[Any]:
 
 
 class Decoders:
-    """Typed decoders from the fastest to the most exact; stays with the one that fits the file."""
+    """Typed decoders from the fastest to the most exact; keeps to the one that fits the file."""
 
     def __init__(self) -> None:
         self._level = 0
@@ -188,7 +188,7 @@ def _starts(members: list[Any], level: int) -> Int64 | None:
 def to_ns(us: npt.NDArray[np.float64]) -> Int64:
     """Microseconds to nanoseconds; whole and fraction apart, so that no digit is lost.
 
-    Halves go to the even one, as the decimal digits have it and not their binary fraction.
+    Halves are rounded to even by their decimal digits, not by their binary fraction.
     """
     us = np.clip(us, -_LARGEST_US, _LARGEST_US)
     whole = np.floor(us)

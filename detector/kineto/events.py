@@ -1,6 +1,6 @@
 """The typed events: one Struct a category, with the arguments that this category has.
 
-The tag is ``cat``: the decoder then makes no object for a flow, and no argument of a Python frame.
+Tagged by ``cat``, so that the decoder makes no object for flows and no arguments for Python frames.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _VOLUMES = [a.field for a in ARGUMENTS if a.kind is Kind.VOLUME]
 
 
 def tidy(args: Any) -> None:
-    """Make it hold what the typed arguments would."""
+    """Make them equal to what the typed arguments would be."""
     for field in _VOLUMES:
         sizes = getattr(args, field)
         if not isinstance(sizes, list) or not all(type(size) is int for size in sizes):
@@ -57,7 +57,7 @@ def tidy(args: Any) -> None:
 
 
 class AnyEvent(msgspec.Struct, gc=False):
-    """A duration event of any category, as the tolerant path makes it; times come beside it."""
+    """A duration event of any category, as the tolerant path makes it, without its times."""
 
     name: str
     cat: str
@@ -67,7 +67,7 @@ class AnyEvent(msgspec.Struct, gc=False):
 
 
 def by_category(time: type) -> tuple[_Words, dict[type, str]]:
-    """Structs by the category they hold, and what the others count as. ``ts`` is a ``time``."""
+    """Structs by category, and what the others count as. ``ts`` is of type ``time``."""
     kinds: _Words = {}
     for word, cat in CATEGORIES.items():
         args = _ARGS.get(SHAPES[cat])

@@ -1,4 +1,4 @@
-"""Blocks of a file -> the rows in a Builder, and what was repaired, dropped or not kept."""
+"""Blocks of a file -> rows in a Builder, and counts of what was repaired, dropped or not kept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _AFTER = re.compile(rb'\s*(?:,\s*"|\}|\Z)')  # what may follow the end of the ar
 
 @dataclass
 class Counts:
-    """What a stretch of a file holds beside its rows."""
+    """What a file holds beside its rows."""
 
     repaired: Counter[str] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)
@@ -30,7 +30,7 @@ class Counts:
     events: int = 0
     lost_bytes: int = 0
     closed: bool = False  # the array's end was seen
-    tail: bytes = b""  # what stands behind it
+    tail: bytes = b""  # what follows the array
 
 
 class Intake:
@@ -71,7 +71,7 @@ class Intake:
         return True
 
     def _decode(self, block: memoryview) -> bool:
-        # Imported where it is needed: a file that the scanner takes is read before this is.
+        # Imported only here: reading by the scanner takes less time than these imports.
         import msgspec
 
         from detector.kineto import decode
@@ -87,7 +87,7 @@ class Intake:
         return True
 
     def release(self) -> None:
-        """Give back the memory that only reading needs."""
+        """Free the memory that only reading needs."""
         self._scanner = Scanner()
 
     def add(self, decoded: Decoded) -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Limits:
     """Bounds of one read; going past one raises TraceError that names the field.
 
-    They are there for hostile and broken files (a gz of spaces), not for large traces: the
-    defaults let a 64 GiB trace through.
+    They stop hostile and broken files (a gz of spaces), not large traces: the defaults admit
+    64 GiB.
     """
 
     max_bytes: int = 64 << 30  # of JSON, after decompression

@@ -23,9 +23,9 @@ _MAX_ROUNDS = 64
 def launches(c: Columns) -> Int32:
     """Row of the runtime or driver call with the same correlation; -1 where there is none.
 
-    CUDA and HIP graphs give many kernels one call. Where several calls share a correlation it is
-    the last that began before the device event, else the first. Some ROCm files have no
-    correlations: there call and device event carry the same ``External id``.
+    With CUDA and HIP graphs many kernels have one call. Where several calls share a correlation, it
+    is the last that began before the device event, else the first. Some ROCm files have no
+    correlations: there call and device event have the same ``External id``.
     """
     launch = np.full(len(c["start"]), -1, np.int32)
     correlated = c["correlation"] > 0
@@ -80,7 +80,7 @@ def parents(c: Columns, tracks: int) -> Int32:
 
 
 def _jump(c: Columns, rows: Int32, parent: Int32) -> None:
-    """Found by jumping: whoever is rejected as a parent hands on its own."""
+    """Found by jumping: a rejected parent is replaced by its own parent."""
     if not len(rows):
         return
     track = c["track"][rows]

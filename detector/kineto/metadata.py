@@ -1,4 +1,4 @@
-"""What stands around the event array: device properties, rank, time base."""
+"""The values around the event array: device properties, rank, time base."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A block that typed decoding rejects -> the events in it that can be saved.
+"""A block that typed decoding rejects -> the events that can be recovered from it.
 
-Whose damage this is: NaN and inf (old Kineto's memory bandwidth), unescaped quotes, backslashes
+Known damage: NaN and inf (old Kineto's memory bandwidth), unescaped quotes, backslashes
 and control characters in names (Kineto before 2026-07), Latin-1 bytes (file paths), log lines of
 other processes in the same file, string time stamps (torch_npu), and files cut off anywhere.
 """
@@ -27,10 +27,10 @@ _AFTER_TEXT = re.compile(r'\s*(?:[:}\]]|,\s*(?:["{\[\d-]|$)|$)')
 _ESCAPE = re.compile(r'["\\/bfnrt]|u[0-9a-fA-F]{4}')
 _ARGS = re.compile(r'"args"\s*:\s*(?=[{\[])')
 _BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{\]}]', re.DOTALL)
-# Failed parses may look at this many times the block's length in all; then the rest is given up.
+# Failed parses may read this many times the block's length in all; then the rest is given up.
 _EFFORT = 64
-_RECURSION = 16 << 10  # what a parse that ends in too deep nesting counts for
-# An event that is intact as far as the block goes may go on behind it; if longer, it is damaged.
+_RECURSION = 16 << 10  # bytes that a parse counts as when it ends in too deep nesting
+# An event that is intact up to the block's end may continue behind it, unless it is longer.
 _LONGEST = 16 << 20
 
 

@@ -1,6 +1,6 @@
-"""The compiled scanner: intact blocks to columns, several times as fast as typed decoding.
+"""The compiled scanner: intact blocks -> columns, several times as fast as typed decoding.
 
-Where it was not built (no compiler at installation), or gives a block up, the decoders take over.
+Where it was not built (no compiler at installation), or rejects a block, the decoders take over.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ except ImportError:
 else:
     COMPILED = True
 
-# What the scanner is given: words with what they mean, in numbers.
+# Arguments of the scanner: words and the numbers that stand for them.
 _PURPOSES = tuple(dict.fromkeys([*OTHER_PHASES.values(), *OTHER_CATEGORIES.values()]))
 _OPERATOR_2021 = len(Cat)  # operators and annotations: the name tells
 

@@ -1,6 +1,6 @@
-"""A column that grows: chunks of anonymous memory, given back to the system one by one.
+"""A column that grows: chunks of anonymous memory, returned to the system one by one.
 
-Small arrays of every block would leave the heap full of holes, and the peak a third higher.
+Small arrays for every block would fragment the heap, with a peak a third higher.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ROWS = 1 << 16
 
 
 class Store:
-    """Values of one column, row after row; rows that nobody put are -1."""
+    """Values of one column, row after row; rows without a value are -1."""
 
     def __init__(self, dtype: Any) -> None:
         self._dtype = np.dtype(dtype)
@@ -27,7 +27,7 @@ class Store:
         return self._filled
 
     def put(self, first: int, values: npt.NDArray[Any]) -> None:
-        """Put values at the rows from ``first`` on, behind all that were put before."""
+        """Put values at the rows from ``first`` on, after all earlier ones."""
         if first > self._filled:
             self._extend(np.broadcast_to(np.array(-1, self._dtype), (first - self._filled,)))
         self._extend(values)
@@ -44,7 +44,7 @@ class Store:
             values = values[count:]
 
     def drain(self) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        """(first row, values), each chunk forgotten once it was given."""
+        """(first row, values), each chunk freed after it was yielded."""
         self._chunks.reverse()
         first = 0
         while self._chunks:

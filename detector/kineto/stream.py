@@ -18,9 +18,9 @@ from detector.kineto.limits import Limits
 if TYPE_CHECKING:
     from zlib import _Decompress as _Inflater
 
-PIECE = 1 << 20  # of JSON: small pieces stay in the cache, and parse 1.5 times as fast
+PIECE = 1 << 20  # of JSON: small pieces stay in the cache and parse 1.5 times as fast
 _STORED = 2 << 20  # of the file, read at once
-_PACKED = 64 << 10  # given to zlib at once: it copies what it does not use
+_PACKED = 64 << 10  # passed to zlib at once: it copies what it does not use
 _AHEAD = 2  # pieces that the working thread may be ahead
 _PATIENCE = 1.0  # seconds to wait for it at the end
 GZIP = b"\x1f\x8b"
@@ -69,7 +69,7 @@ class Stream:
         self._thread: Thread | None = None
 
     def __iter__(self) -> Iterator[_Piece]:
-        """Pieces of at most PIECE bytes, each valid until the next is asked for."""
+        """Pieces of at most PIECE bytes, each valid until the next one is requested."""
         ready: SimpleQueue[tuple[_Piece, int] | BaseException | None] = SimpleQueue()
         self._thread = Thread(target=self._work, args=(ready,), daemon=True)
         self._thread.start()
@@ -90,7 +90,7 @@ class Stream:
             self._room.release()
 
     def close(self) -> None:
-        """End the working thread, also where not all pieces were asked for."""
+        """End the working thread, even where pieces are left."""
         self._abandoned = True
         self._room.release()
         if self._thread is not None:
@@ -115,7 +115,7 @@ class Stream:
         from hashlib import sha256  # loads OpenSSL, while the other thread does something else
 
         digest = sha256()
-        # One more than are on their way: what was given is not filled again before it was used.
+        # One more than may be ahead, so that a piece in use is never overwritten.
         buffers = cycle([memoryview(bytearray(_STORED)) for _ in range(_AHEAD + 1)])
         for buffer in buffers:
             piece = buffer[: self._fill(buffer)]
@@ -173,7 +173,7 @@ class Stream:
             self.broken = "truncated gz"
 
     def _trickle(self, member: _Inflater, data: bytes) -> Iterator[bytes]:
-        """What still comes out before the damage: zlib gives nothing of a call that fails."""
+        """Decompress byte by byte up to the damage: zlib returns nothing from a failing call."""
         self.broken = "damaged gz"
         for at in range(len(data)):
             try:

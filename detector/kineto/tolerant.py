@@ -1,4 +1,4 @@
-"""Salvaged dicts -> the same groups of typed events that fast decoding gives, value by value."""
+"""Salvaged dicts -> the groups of typed events that fast decoding makes, value by value."""
 
 from __future__ import annotations
 

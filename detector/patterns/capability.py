@@ -1,6 +1,6 @@
-"""What the device can do, as far as the trace says: assumptions of the repairs, in one place.
+"""What the device can do, as far as the trace shows it: the assumptions of repairs, in one place.
 
-Figures are what programs reach, not what data sheets promise.
+The figures are what programs reach, not those of data sheets.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from detector.vocabulary import FROM_VOLTA
 # Bytes a second of pinned memory, by the generation of the bus: PCIe 3, 4 and 5.
 _PINNED: Final = {"cuda": ((9, 50e9), (8, 24e9), (0, 12e9)), "rocm": ((9, 24e9), (0, 12e9))}
 LEAST_COPY_NS: Final = 5_000
-MATRIX_RATIO: Final = 3.0  # a product on tensor cores against one in full fp32, large ones
+MATRIX_RATIO: Final = 3.0  # speed of large products on tensor cores against full fp32
 ROCM_RATIO: Final = 2.0
 
 
 def properties(activity: Activity) -> dict[str, object]:
-    """What the trace tells of the main device; empty where it tells nothing."""
+    """The trace's properties of the main device; empty where it has none."""
     devices = activity.trace.metadata.get("deviceProperties")
     rows = [row for row in devices if isinstance(row, dict)] if isinstance(devices, list) else []
     mine = [row for row in rows if row.get("id") == activity.main_device] or rows
@@ -30,12 +30,12 @@ def properties(activity: Activity) -> dict[str, object]:
 
 
 def device_name(activity: Activity) -> str:
-    """What the trace calls the main device; empty where it does not."""
+    """The trace's name of the main device; empty where it has none."""
     return str(properties(activity).get("name") or "")
 
 
 def generation(s: Signals) -> float:
-    """Compute capability, e.g. 7.5; 0 where the trace does not say."""
+    """Compute capability, e.g. 7.5; 0 where it is unknown."""
     found = properties(s.activity)
     major, minor = found.get("computeMajor"), found.get("computeMinor")
     if not isinstance(major, int):
@@ -46,8 +46,8 @@ def generation(s: Signals) -> float:
 def matrix_ratio(s: Signals) -> float:
     """How many times as fast products may be on tensor (matrix) cores; 1 where there are none.
 
-    Where the trace does not name the device, its kernels do: what was built for a generation runs
-    on no older one.
+    Where the trace does not name the device, its kernels show the generation: they run on no older
+    device than they were built for.
     """
     if s.trace.vendor == "rocm":
         return ROCM_RATIO

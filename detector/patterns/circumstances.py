@@ -1,7 +1,7 @@
-"""What a program runs on and how: the facts of a trace that decide which advice fits.
+"""The facts about device, program and libraries that decide which advice fits.
 
-Read once per trace. What a trace does not say stays unknown, and then only advice without a
-condition fits: better general than wrong.
+What a trace does not show stays unknown, and then only advice without a condition fits: better
+general than wrong.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Parallelism = Literal["ddp", "fsdp", "tensor"]
 
 _OPTIMIZER: Final = re.compile(r"^Optimizer\.step#([A-Za-z_]\w{0,39})\.step$")
 _VERSION_KEYS: Final = ("torch_version", "pytorch_version", "PyTorch version", "torch.__version__")
-_PINNED: Final = re.compile(r"(?<![\w-])torch==(\d{1,3})\.(\d{1,3})")
-_MANY_TENSORS: Final = 50  # tensors made in a trace
+_REQUIREMENT: Final = re.compile(r"(?<![\w-])torch==(\d{1,3})\.(\d{1,3})")
+_MANY_TENSORS: Final = 50
 _VERSION: Final = re.compile(r"^(\d{1,3})\.(\d{1,3})")
 
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What a trace tells of device, program and libraries; the default knows nothing.
+    """What a trace shows of device, program and libraries; by default nothing is known.
 
     ``generation``: compute capability of a CUDA device, 0 where unknown. ``optimizers``: classes in
     the order of their names. ``fp32_in``: where most time in full fp32 matrix work goes.
@@ -60,7 +60,7 @@ class Circumstances:
 
 
 def circumstances_of(s: Signals) -> Circumstances:
-    """What this trace tells."""
+    """The circumstances of this trace."""
     a = s.activity
     cuda = s.trace.vendor == "cuda" and a.has_device
     return Circumstances(
@@ -159,5 +159,5 @@ def _torch(metadata: dict[str, object]) -> tuple[int, int] | None:
     for key in _VERSION_KEYS:
         if match := _VERSION.match(str(metadata.get(key, ""))):
             return int(match[1]), int(match[2])
-    pinned = _PINNED.search(repr(metadata))  # recorders that keep the list of packages
+    pinned = _REQUIREMENT.search(repr(metadata))  # some recorders keep the list of packages
     return (int(pinned[1]), int(pinned[2])) if pinned else None

@@ -22,8 +22,8 @@ from detector.signals.python import calls_of, gap_before
 from detector.trace import Int64
 
 APART: Final = 8  # as many tensors are samples, not fields
-_LOADER: Final = ("loader",)
-_PRODUCTIVE: Final = ("copy", "pageable", "sync-copy", "restart", "dispatch", "latency")
+# The causes of the ledger that a copy accounts for: itself, its calls, and the wait for it.
+_COPYING: Final = ("copy", "pageable", "sync-copy", "restart", "dispatch", "latency")
 
 
 def _pinned(s: Signals, rows: Int64) -> Repair:
@@ -58,9 +58,9 @@ def _made_on_device(s: Signals, rows: Int64) -> Repair:
 
 
 def _behind_the_rest(s: Signals, rows: Int64) -> Repair:
-    """As much of the copies goes as there is time to hide them behind: from the first compute to
-    the last all but the copies, since the copy engine works while the device waits for the host,
-    too."""
+    """Copies are hidden as far as there is time for it: all of the time from the first compute to
+    the last but the copies', since the copy engine works while the device waits for the host, too.
+    """
     copies, compute = s.activity.spans(rows), s.activity.compute
     if not len(compute):
         return Repair()
@@ -97,8 +97,8 @@ def _no_wait(s: Signals, rows: Int64) -> Repair:
 
 
 def _prepared_before(s: Signals, rows: Int64) -> Repair:
-    """Frames and ops that prepare go; what is known as a stretch only shrinks to the usual one. So
-    does the fetching of samples that come apart, as they are to be prepared."""
+    """Frames and ops that prepare are removed; gaps of array work shrink to the usual gap, and
+    batches of many tensors, which are samples yet to be prepared, are fetched as a few."""
     seen = np.intersect1d(rows, s["preprocessing"])
     return Repair(remove=seen) | shorter_gaps(s, difference(rows, seen)) | _joined_batches(s)
 
@@ -124,7 +124,7 @@ PATTERNS: Final = (
         signal="loader-sync",
         repair=_made_by_workers,
         assumes="workers make batches as fast as they are consumed",
-        explains=_LOADER,
+        explains=("loader",),
         error=WHOLE,
         title="Data loading blocks training (num_workers=0)",
         what="The data loader has no workers, so the training thread reads and decodes every "
@@ -166,7 +166,7 @@ PATTERNS: Final = (
         signal="loader-workers",
         repair=_no_wait,
         assumes="with enough workers no batch is waited for",
-        explains=_LOADER,
+        explains=("loader",),
         error=WHOLE,
         title="Data loader workers do not keep up",
         what="Worker processes exist, but the training loop still waits for their batches.",
@@ -316,7 +316,7 @@ PATTERNS: Final = (
         repair=_no_transfer,
         assumes="the values are packed into a transfer that is made anyway, or are built on the "
         "device",
-        explains=_PRODUCTIVE,
+        explains=_COPYING,
         error=WHOLE,
         title="Many small host-to-device copies",
         what="The call for each small host-to-device copy takes longer than moving its bytes.",
@@ -352,7 +352,7 @@ PATTERNS: Final = (
         repair=_made_on_device,
         place=op_around(vocabulary.MOVES),
         assumes="the tensor can be made on the device at no cost",
-        explains=_PRODUCTIVE,
+        explains=_COPYING,
         error=WHOLE,
         title="Tensors created on the CPU, then copied to the GPU",
         what="A factory call fills a tensor on the host, and a copy moves it to the GPU.",

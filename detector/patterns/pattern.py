@@ -1,4 +1,4 @@
-"""What a pattern is: where it occurs, what it would take to repair it, what to say about it."""
+"""What a pattern is: where it occurs, how it is repaired in a replay, and what to say about it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from detector.signals import Signals
 from detector.taxonomy import Need, Side
 from detector.trace import Int64
 
-# A fault is something done wrong here; an opportunity a known better way, true of many good
-# programs: it needs a device that has it, and a share worth having.
+# A fault is something done wrong here; an opportunity is a known better way that many good programs
+# lack: it needs a device that supports it, and a share that is worth the change.
 Kind = Literal["fault", "opportunity"]
-# What of a region's named events an explanation cites.
+# Which kind of event an explanation cites.
 Cited = Literal["op", "launched", "kernel", "copy", "call", "frame", "collective"]
 
-# What known faults cost, over what their replays say; `scripts/pair_gains.py` measures it.
-WHOLE: Final = (0.75, 1.33)  # where a repair takes out whole what was recorded
+# The cost of known faults divided by the replay's figure, which `scripts/pair_gains.py` measures.
+WHOLE: Final = (0.75, 1.33)  # where the repair removes all that was recorded of the fault
 LEFT: Final = (0.67, 1.5)  # where it leaves a share that recordings have shown
-PAUSED: Final = (0.75, 1.75)  # after a long pause what comes is slower, too: caches are cold
-SHARED: Final = (0.5, 2.0)  # where it leaves an assumed share, or what it takes out is not all
+PAUSED: Final = (0.75, 1.75)  # after a long pause caches are cold, and what follows is slower, too
+SHARED: Final = (0.5, 2.0)  # where it leaves an assumed share, or removes only a part
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,8 +58,8 @@ class Occurrences:
 class Advice:
     """What to change, in a sentence or two, and the code that shows it.
 
-    ``when``: all of these conditions must hold for it to fit; none: it fits always.
-    ``{optimizer}`` in the code stands for the class seen in the trace.
+    It fits where all conditions of ``when`` hold. ``{optimizer}`` in the code stands for the class
+    seen in the trace.
     """
 
     text: str
@@ -73,17 +73,17 @@ class Advice:
 
 @dataclass(frozen=True, kw_only=True)
 class Pattern:
-    """One anti-pattern, whole: nothing else in the product knows its id.
+    """One anti-pattern. No other place in the product spells its id.
 
     ``id``: kebab-case, its family first; the label of datasets, the class of models, the key of
-    reports; it never changes its meaning. ``side``: who has to change, the host's program or the
-    work on the device. ``needs``: what the trace has to hold. ``signal`` names its occurrences;
-    ``needs_on_cpu``: the same of a CPU run, where it differs;
-    ``repair`` turns their rows into what goes or takes less; ``assumes`` says in words under which
-    assumptions; ``explains``: the causes of the ledger that it accounts for; ``applies``: whether
-    device and program allow the better way; ``place``: the time of each occurrence; ``error``: from
-    how little to how much of what a replay says repairing it saves; ``proof``: the cause of the
-    ledger without which the pattern is a guess, and a lead at most.
+    reports; it never changes its meaning. ``side``: what has to change, the host's program or the
+    work on the device. ``needs``: what the trace must contain; ``needs_on_cpu``: the same for a CPU
+    run, where it differs. ``signal``: the name of its occurrences. ``repair``: from their rows to
+    what is removed or shortened in the replay. ``assumes``: the assumptions behind that, in words.
+    ``explains``: the causes of the ledger that it accounts for. ``applies``: whether device and
+    program allow the better way. ``place``: the time of each occurrence. ``error``: the range of
+    true savings, as factors of the replay's. ``proof``: the cause of the ledger without which the
+    pattern is a guess, and a lead at most.
 
     For people: ``title``; ``what`` is wrong; where to ``look`` in a trace; what it ``costs``; what
     is ``repaired`` in the replay that sizes it; when it is ``harmless``; ``advice``, of which the

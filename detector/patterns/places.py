@@ -1,4 +1,4 @@
-"""Where an occurrence lies: its own time, or that of the op that it is a part of."""
+"""The time of an occurrence: its own, or that of the op that it is a part of."""
 
 from __future__ import annotations
 

@@ -14,25 +14,26 @@ from detector.signals import Signals
 from detector.signals.python import Gaps, gaps
 from detector.trace import Int64
 
-CALL_NS: Final = 5_000  # what a call takes that need not wait
+CALL_NS: Final = 5_000  # a call that does not wait
 
 
 def removed(_: Signals, rows: Int64) -> Repair:
-    """Host events go, with all inside them and the device work that these issued."""
+    """Host events are removed, with all inside them and the device work that these issued."""
     return Repair(remove=rows)
 
 
 def spared_both_ways(s: Signals, rows: Int64) -> Repair:
-    """Ops go, with all inside them and what these issued, and the backward of what they compute:
-    an op that is not run leaves no node in the graph."""
+    """Ops are removed, with all inside them, what these issued, and the backward of what they
+    compute: an op that is not run leaves no node in the graph."""
     return Repair(remove=union(rows, backward_of(s, rows)))
 
 
 def backward_of(s: Signals, ops: Int64) -> Int64:
     """The backward engine's calls for the nodes that these ops, or ops inside them, made.
 
-    An op records the number of the next node; so of all ops with a number the last one made it.
-    What a function of the program's or compiled code makes no op of torch made.
+    An op records the number of the next node, so the last of all ops with a number made that node.
+    Nodes of the program's own functions and of compiled code are left out: no op of torch made
+    them.
     """
     trace, a = s.trace, s.activity
     backward = a.host("backward")
@@ -53,7 +54,7 @@ def backward_of(s: Signals, ops: Int64) -> Int64:
 
 
 def dropped(s: Signals, rows: Int64) -> Repair:
-    """Work goes: of the device, and on a CPU run the ops."""
+    """Device work is removed; on a CPU run the ops."""
     return Repair(drop=rows) if s.activity.has_device else Repair(remove=rows)
 
 
@@ -78,7 +79,7 @@ def _launched(s: Signals, work: Int64) -> Int64:
 
 
 def shortened(s: Signals, rows: Int64, ns: Int64) -> Repair:
-    """Work takes at most so long: of the device, and on a CPU run the ops' own time."""
+    """Device work takes at most this long; on a CPU run the ops' own time shrinks as much."""
     if s.activity.has_device:
         return Repair(work=(rows, ns))
     own = s.own_time[rows]
@@ -99,9 +100,8 @@ def quicker_host(s: Signals, rows: Int64, share: float, longest: int) -> Repair:
 def shorter_gaps(s: Signals, rows: Int64) -> Repair:
     """Gaps before these events shrink to the usual one.
 
-    The time goes from the frames that lie in the gap, all alike; the rest of it from right before
-    the event, where most of it lies there, else from the frame that holds it, whatever frame that
-    is.
+    The time is taken from the frames in the gap, in equal shares; the rest from right before the
+    event, where most of it lies there, else from the frame around it.
     """
     known = gaps(s)
     found = known.where(among(known.after, rows))
@@ -121,8 +121,8 @@ def shorter_gaps(s: Signals, rows: Int64) -> Repair:
 
 
 def _within(s: Signals, found: Gaps) -> tuple[Int64, Int64]:
-    """The main thread's events that lie in a gap whole, and the number of the gap; none of the
-    preparation of data, which has a repair of its own."""
+    """The main thread's events that lie wholly in a gap, and the index of that gap; without data
+    preparation, which has a repair of its own."""
     trace = s.trace
     rows = difference(s.on(s.host_program, s.main_thread), s.inside(s["preprocessing"]))
     gap = np.searchsorted(found.start, trace.start[rows], side="right") - 1

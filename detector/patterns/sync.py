@@ -83,8 +83,6 @@ def _queued(s: Signals, rows: Int64) -> Repair:
     return Repair(own=(rows, own), unwait=launches)
 
 
-_BEHIND: Final = ("restart",)
-
 PATTERNS: Final = (
     Pattern(
         id="sync-scalar-readback",
@@ -95,7 +93,7 @@ PATTERNS: Final = (
         repair=_unread,
         place=op_around(vocabulary.READS_BACK),
         assumes="nobody needs the value now",
-        explains=("sync-scalar", *_BEHIND),
+        explains=("sync-scalar", "restart"),
         title="Single values read back from the GPU",
         what="Reading one value makes the host wait until the GPU has finished all queued work.",
         look="aten::item -> aten::_local_scalar_dense, a copy of a few bytes, a stream "
@@ -142,7 +140,7 @@ PATTERNS: Final = (
         repair=_left_on_device,
         place=op_around(vocabulary.READS_BACK),
         assumes="nobody needs the tensor on the host now",
-        explains=("sync-tensor", "copy", *_BEHIND),
+        explains=("sync-tensor", "copy", "restart"),
         title="Tensors copied to the host inside the step",
         what="Each copy to pageable host memory blocks the host until the GPU has computed the "
         "tensor.",
@@ -182,7 +180,7 @@ PATTERNS: Final = (
         signal="explicit-wait",
         repair=_not_asked,
         assumes="nothing but a clock on the host needs the call",
-        explains=("sync-explicit", *_BEHIND),
+        explains=("sync-explicit", "restart"),
         title="Explicit device or stream synchronization",
         what="The program itself makes the host wait for the GPU.",
         look="cudaDeviceSynchronize, cudaStreamSynchronize or hip* that no read-back explains",
@@ -211,7 +209,7 @@ PATTERNS: Final = (
         repair=_sized_before,
         place=op_around(vocabulary.HOST["dynamic_shape"]),
         assumes="a mask does the same on the device, and computes as much",
-        explains=("sync-shape", *_BEHIND),
+        explains=("sync-shape", "restart"),
         title="Data-dependent shapes force a synchronization",
         what="The host must wait for the GPU to know how large the result is.",
         look="aten::nonzero, masked_select, unique or a boolean index, then a copy to the host",
@@ -239,7 +237,7 @@ PATTERNS: Final = (
         signal="blocking-launch",
         repair=_queued,
         assumes="launches queue up as fast as they are called",
-        explains=("blocked-launch", "call", *_BEHIND),
+        explains=("blocked-launch", "call", "restart"),
         error=WHOLE,
         title="Every kernel launch blocks",
         what="Host and GPU take turns: no work is ever queued.",

@@ -1,8 +1,7 @@
 """Sets of events that mean something, each defined once.
 
 ``signals_of(trace)["scalar-readback-wait"]`` gives the rows of a signal, in time order, found on
-first use. What a pattern counts, what the ledger charges and what the evidence cites are views of
-these.
+first use. Patterns count them, the ledger charges time to them, and the evidence cites them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Signals of collectives: which are small, which repeat, which another compute could hide."""
+"""Signals of collectives: small ones, repeated ones, exposed ones, and those that wait."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def _before_the_last_pass(s: Signals, at: Int64, step: Int64) -> Bool:
 def _second_rounds(key: Int64) -> Int64:
     """Of reductions by (step, size, name), in time order: all but the last of each size.
 
-    Only in steps that reduce every one of several sizes equally often: those made so many rounds.
-    Where the sizes are alike, nobody can tell rounds from buckets.
+    Only in steps that reduce each of several sizes equally often: that is the number of rounds.
+    Where all sizes are equal, rounds cannot be distinguished from buckets.
     """
     found = [np.empty(0, np.int64)]
     for step in np.unique(key[0]).tolist():
@@ -128,9 +128,9 @@ def transfer_ns(s: Signals, rows: Int64) -> Int64:
 def _transfer(s: Signals) -> Int64:
     """Of all collectives, among each other.
 
-    What the fastest alike takes. Where fewer than three are alike, what its size takes at the best
-    rate of its kind, and no less than the fastest of its kind; where neither size nor place is
-    known, the fastest of its kind. Its own duration where there are not even three of its kind:
+    The duration of the fastest alike. Where fewer than three are alike: what its size takes at the
+    best rate of its kind, but no less than the fastest of its kind; where neither size nor place is
+    known, the fastest of its kind. Its own duration where there are fewer than three of its kind:
     then waiting cannot be distinguished from transfer.
     """
     trace, rows = s.trace, s.activity.comm_rows
@@ -149,11 +149,10 @@ def _transfer(s: Signals) -> Int64:
 
 
 def _fastest_alike(s: Signals) -> tuple[Int64, Bool]:
-    """Of all collectives, what the fastest of the same kind and size takes, and whether three and
+    """For each collective the duration of the fastest of its kind and size, and whether three or
     more are alike.
 
-    Without sizes, of the same kind and place in the step: each step sends the same in the same
-    order.
+    Without sizes, of its kind and place in the step: each step sends the same in the same order.
     """
     rows, kind = s.activity.comm_rows, _kind(s)
     size = s.trace.msg_elems[rows].astype(np.int64)
@@ -168,8 +167,8 @@ def _kind(s: Signals) -> Int64:
 
 
 def _place_in_step(s: Signals, rows: Int64, kind: Int64) -> Int64:
-    """Number of each among its kind in its step, from 0; -1 outside of steps, and in steps with
-    more or fewer of the kind than is usual."""
+    """The index of each among its kind in its step; -1 outside of steps, and in steps with an
+    unusual number of the kind."""
     place = np.full(len(rows), -1, np.int64)
     step = np.searchsorted(_steps(s), called(s, rows), side="right") - 1
     which = groups(*kind)[1]
@@ -185,7 +184,7 @@ def _place_in_step(s: Signals, rows: Int64, kind: Int64) -> Int64:
 
 
 def _fastest(key: Int64, value: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int64]:
-    """The least value among those of one key (a column), and how many there are, for each."""
+    """For each value the least of those with the same key (a column), and how many these are."""
     which = groups(*key)[1]
     count = np.bincount(which)
     least = np.full(len(count), value.max(), value.dtype)

@@ -1,4 +1,4 @@
-"""Signals of copies: each copy to the device belongs to one fault, the most specific."""
+"""Signals of copies: each copy to the device belongs to one signal, the most specific."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from detector.trace import Int64
 SMALL_BYTES: Final = 64 * 1024
 SCALAR_BYTES: Final = 16  # one value, of the widest type there is
 REACH_NS: Final = 1_000_000  # a tensor that is moved at once was made for it
-FILL_BYTES_A_NS: Final = 200  # of the fastest hosts
+FILL_BYTES_A_NS: Final = 200  # the fastest hosts write memory
 SHORT_OP_NS: Final = 20_000  # an op that computes nothing is shorter
 FALLBACK_SHARE: Final = 0.2  # of a trip to the host and back, spent computing there
 
@@ -43,7 +43,7 @@ def made_for(s: Signals) -> tuple[Int64, Int64]:
     last = made[np.maximum(i, 0)]
     near = (i >= 0) & (at - trace.end[last] < REACH_NS)
     near &= trace.track[last] == trace.track[trace.op[copies]]
-    # No host writes memory faster: the tensor was made by something else, earlier.
+    # A larger tensor was made by something else, earlier.
     near &= trace.bytes[copies] <= FILL_BYTES_A_NS * trace.dur[last]
     # One tensor is moved once: of several copies after a factory the first.
     first = np.append(True, last[1:] != last[:-1])

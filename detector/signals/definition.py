@@ -19,7 +19,7 @@ from detector.trace import HOST_CATS, Bool, Cat, Int8, Int64, Trace
 
 T = TypeVar("T")
 
-_ENGINE: Final = 0.8  # a thread with so much of its launches in backward is the engine's
+_ENGINE: Final = 0.8  # a thread with this share of its launches in backward is the engine's
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ class Signals:
     def main_thread(self) -> int:
         """The thread that runs the training or serving loop; -1 without host events.
 
-        It holds the steps, the optimizer and the loader. Without any of them: the thread that
-        launches most outside the backward engine, else ``Activity.main_track``.
+        Steps, optimizer and loader run on it. Without any of them: the thread that launches most
+        outside the backward engine, else ``Activity.main_track``.
         """
         a, trace = self.activity, self.trace
         marks = [a.host("optimizer_step"), a.loader_rows, self["step-marker"]]
@@ -132,7 +132,7 @@ class Signals:
         return readable(self.trace, self.frame_owner)
 
     def called(self, *kinds: str) -> Bool:
-        """For each row whether it is a runtime or driver call of one of these kinds."""
+        """Whether each row is a runtime or driver call of one of these kinds."""
         flags = np.zeros(len(self.trace), np.bool_)
         for kind in kinds:
             flags[self.activity.calls(kind)] = True

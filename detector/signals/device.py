@@ -1,4 +1,4 @@
-"""Signals of the device's own work: slow, small, needless and unfused kernels.
+"""Signals of the device's work: slow, small, needless and unfused kernels.
 
 On a CPU run the same names hold ops instead of kernels.
 """
@@ -26,8 +26,8 @@ from detector.signals.event_sets import (
 )
 from detector.trace import Bool, Cat, Int64
 
-SHORT_NS: Final = 5_000  # a kernel below is mostly its own start
-SMALL_NS: Final = 10_000  # what has little to do takes no longer, however it is spread
+SHORT_NS: Final = 5_000  # a shorter kernel is mostly start-up
+SMALL_NS: Final = 10_000  # a kernel with little work takes no longer on few multiprocessors
 CHAIN: Final = 3  # pointwise kernels in a row
 REACH: Final = 12  # ops between a product of attention and its softmax
 

@@ -1,6 +1,6 @@
-"""Sets of rows that both the costs and the features go by, and how they are recognized.
+"""Sets of rows that signals and features share, and how they are recognized.
 
-Shapes are interned texts: each distinct one is read once, never once an event.
+Shapes are interned texts: each distinct one is parsed once, not once for each event.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from detector.activity import Activity
 from detector.trace import Bool, Cat, Int32, Int64
 
 ALIGNED: Final = 8
-SMALLEST: Final = 16  # a side below is a vector or a batch, which padding does not help
-HALF: Final = ("c10::BFloat16", "c10::Half")
+SMALLEST: Final = 16  # a smaller side is a vector or a batch, where padding does not help
 
 # -- the device ----------------------------------------------------------------------------------
 
 
 def multiprocessors(activity: Activity) -> int:
-    """Multiprocessors of the main device by the trace's own metadata; 0 where it does not say."""
+    """Multiprocessors of the main device by the trace's metadata; 0 where that is unknown."""
     devices = activity.trace.metadata.get("deviceProperties")
     for row in devices if isinstance(devices, list) else ():
         if isinstance(row, dict) and row.get("id") == activity.main_device:
@@ -188,8 +187,8 @@ def bias_before_norm(activity: Activity) -> Int64:
 def _biased_pairs(activity: Activity) -> tuple[Int64, Bool]:
     """Convolutions and batch norms, and for each but the last: biased, and a norm follows.
 
-    A bias is the third input, where the trace has shapes; where the backend adds it in a step of
-    its own (cuDNN, MIOpen) that addition shows it too.
+    A bias is the third input, where the trace has shapes; where the backend adds it by an op of its
+    own (cuDNN, MIOpen) that op shows it, too.
     """
     conv, norm = activity.ops("conv_call"), activity.ops("batch_norm_call")
     both = np.union1d(conv, norm)
@@ -201,7 +200,7 @@ def _biased_pairs(activity: Activity) -> tuple[Int64, Bool]:
 
 
 def are_handles(a: Activity, made: Int64) -> Bool:
-    """Which of these tensors are no data but the handles of annotations.
+    """Which of these tensors hold no data but are handles of annotations.
 
     Up to PyTorch 1.11 each ``record_function`` makes two: one by ``zeros`` right before it begins,
     one by ``empty`` as its first op.

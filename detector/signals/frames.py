@@ -39,7 +39,7 @@ def owners(trace: Trace) -> Int8:
 
 
 def readable(trace: Trace, owner: Int8) -> Int8:
-    """``owner`` without the frames that no reader can change: those go as ``LIBRARY``."""
+    """``owner``, where frames that no reader can change count as ``LIBRARY``."""
     shown = owner.copy()
     for i in np.flatnonzero(owner == OWN).tolist():
         if vocabulary.INTERNAL_FRAME.search(trace.names[i]):

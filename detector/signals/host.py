@@ -13,13 +13,13 @@ from detector.signals.definition import Signal, Signals
 from detector.signals.timeline import FOREVER
 from detector.trace import Bool, Cat, Int64
 
-LONG_OP_NS: Final = 200_000  # an op that only dispatches is shorter
+LONG_OP_NS: Final = 200_000  # ops that only dispatch are shorter
 COMPILE_NS: Final = 1_000_000  # a compilation takes longer than a look into the cache
-STALL_NS: Final = 300_000  # own time of an op that did something else than its work ...
-STALL_FACTOR: Final = 20  # ... so many times the op's median
+STALL_NS: Final = 300_000  # a stopped op has this much own time ...
+STALL_FACTOR: Final = 20  # ... and this many times the median of ops of its name
 PAUSE_NS: Final = 1_000_000  # ordinary interpreter time between two calls is shorter
-PAUSE_APART: Final = 40  # launches: pauses nearer to each other are the program's own rhythm
-LEAST_STEPS: Final = 3  # as many stretches between steps tell what is usual there
+PAUSE_APART: Final = 40  # launches; pauses that are nearer belong to the program's own rhythm
+LEAST_STEPS: Final = 3  # this many stretches between steps show what is usual there
 USUAL: Final = 4  # times the median: an ordinary stretch takes no longer
 OFTEN: Final = 4  # times, after all kernels have been used
 SEEN: Final = 0.95  # of the kernels by name
@@ -36,9 +36,9 @@ FIELDS: Final = 2  # tensors of an ordinary batch
 def compilation(s: Signals) -> Int64:
     """Events of torch.compile's compiling, not of running what it compiled.
 
-    The wrappers around compiled code carry the compiler's file names, too, but work is launched
-    inside them. What nests in such a wrapper is run time as well, unless something in between can
-    only be compilation. What compiles takes a millisecond or more.
+    Wrappers around compiled code have the compiler's file names, too, but work is launched inside
+    them. What is nested in such a wrapper is run time as well, unless an event in between can only
+    be compilation. A compilation takes a millisecond or more.
     """
     a, trace = s.activity, s.trace
     rows = a.host("compile")
@@ -71,7 +71,7 @@ def preprocessing_frames(s: Signals) -> Int64:
 def host_only_ops(s: Signals) -> Int64:
     """cpu_ops that compute on the host: long, mostly by themselves, and nothing is launched inside.
 
-    What a stopped op or an op full of others takes is no such work.
+    Ops that were stopped, and ops that mostly call others, are left out.
     """
     ops = s.activity.aten
     own = s.own_time[ops]
@@ -83,8 +83,8 @@ def host_only_ops(s: Signals) -> Int64:
 def preprocessing(s: Signals) -> Int64:
     """Frames and ops that prepare data on the threads that should feed the device.
 
-    What the loader does belongs to the loader, what falls back to the CPU to the model. A CPU run
-    computes on the host; there only frames tell.
+    Not the loader's work, nor the model's ops that fall back to the CPU. A CPU run computes on the
+    host: there only frames show preprocessing.
     """
     rows = s["preprocessing-frame"]
     if s.activity.has_device:
@@ -248,8 +248,8 @@ def _loader_calls(s: Signals, kind: str) -> Int64:
 
 
 def worker_waits(s: Signals) -> Int64:
-    """Waits for a worker's batch. Without a device, not those in which the batch was there: nothing
-    could hide what it takes to fetch it."""
+    """Waits for a worker's batch. On a CPU run not those in which the batch was ready: the time to
+    fetch it cannot be hidden."""
     rows = _loader_calls(s, "loader_workers")
     return rows if s.activity.has_device else rows[waited(s, rows) > 0]
 

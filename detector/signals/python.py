@@ -16,18 +16,18 @@ from detector.signals.frames import LIBRARY, NO_FRAME, OWN, climb
 from detector.signals.host import LEAST_STEPS, waits_for_ranks
 from detector.trace import Bool, Cat, Int8, Int64
 
-ROUNDS: Final = 10  # as many repeats of one op make a loop
+ROUNDS: Final = 10  # this many rounds make a loop
 MOST_ACCESSES: Final = 6  # of a round
 MOST_OPS: Final = 40  # of a round: a longer one is a layer or a step
 MOST_LAYERS: Final = 1  # products by weights, norms and attentions of a round
 NEAR: Final = 8  # times the median distance: further apart, and the loop has ended
 LEAST_NS: Final = 20_000  # ordinary interpreter time between two ops
 FACTOR: Final = 4  # ... or so many times the median
-LONGEST_NS: Final = 1_000_000  # what takes longer does not get faster by launching in a graph
+LONGEST_NS: Final = 1_000_000  # a longer event does not get faster by launching in a graph
 ARRAY_REACH: Final = 6  # ops in which a tensor is made from an array
-# Without frames, what lies between is said to be the program's own Python. Shorter ones are mostly
+# Without frames, gaps of this length count as the program's own Python. Shorter ones are mostly
 # torch's and other libraries' (in recordings with frames six times as much time as the program's
-# own), of longer ones nobody knows.
+# own); the cause of longer ones is unknown.
 SILENT_NS: Final = (400_000, 5_000_000)
 
 
@@ -191,7 +191,7 @@ def array_gaps(s: Signals) -> Int64:
 
 
 def _array_work(s: Signals, found: Gaps) -> Bool:
-    """Which gaps lie between a tensor's way out of torch and the way back in."""
+    """Which gaps lie between taking an array from a tensor and making the next tensor."""
     a, trace = s.activity, s.trace
     ops = s.on(a.aten, s.main_thread)
     out = a.named(ops, vocabulary.ARRAY_OUT, Cat.CPU_OP)
@@ -222,7 +222,7 @@ def gap_before(s: Signals, rows: Int64) -> tuple[Int64, Int64]:
 
 
 def _busy_elsewhere(s: Signals, found: Gaps) -> Bool:
-    """Where another thread computes or launches meanwhile: the main one waits for it."""
+    """During which gaps another thread runs ops most of the time: the main thread waits for it."""
     a, trace = s.activity, s.trace
     rows = a.aten[trace.track[a.aten] != s.main_thread]
     busy = a.spans(rows).covered(found.start, found.end)
@@ -239,7 +239,7 @@ def loops(s: Signals) -> Int64:
 
 
 def _accesses(s: Signals) -> Int64:
-    """Row accesses of the program itself: a loop over the samples of a batch is the loader's."""
+    """Row accesses of the program itself, not the loader's over the samples of a batch."""
     a = s.activity
     selects = np.intersect1d(a.top_ops, a.ops("select"), assume_unique=True)
     return difference(s.on(selects, s.main_thread), s.inside(a.loader_rows))
@@ -248,13 +248,13 @@ def _accesses(s: Signals) -> Int64:
 def loop_rounds(s: Signals) -> tuple[list[int], list[int], list[int]]:
     """First row access of each loop, first access of its second round, and the last access.
 
-    A round begins with an access and holds up to six: ``x[i, j]`` is two in a row, and a body may
-    use several rows. From round to round stand the same ops, by name, between its accesses. The
-    layers of a network look like that, too: a round that holds several of them is no row's work.
+    A round begins with an access and has up to six: ``x[i, j]`` is two in a row, and a body may use
+    several rows. Rounds have the same ops, by name, between their accesses. The layers of a network
+    look like that, too: a round with several of them is not the work of one row.
     """
     selects = _accesses(s)
     ops = s.on(s.activity.top_ops, s.main_thread)
-    # The view that an access makes; where the clock is coarse, it lies beside it.
+    # The view that an access makes lies beside it where the clock is coarse.
     ops = difference(ops, s.activity.named(ops, vocabulary.VIEW, Cat.CPU_OP))
     place = np.searchsorted(ops, selects)
     begins = np.append(True, np.diff(place) > 1)[: len(selects)]
@@ -279,7 +279,7 @@ def _runs(s: Signals, ops: Int64, selects: Int64, place: Int64, size: int) -> li
     near = gap <= NEAR * max(1, int(np.median(gap)))
     same = np.zeros(len(between), np.bool_)  # for each way to the next access: as a round before
     same[size:] = (between[size:] == between[:-size]) & _alike(s, ops, place, between, size)
-    run = np.cumsum(~(same & near))  # a way that is unlike the one a round before begins a run
+    run = np.cumsum(~(same & near))  # a run begins where a way differs from the one a round before
     found = []
     for number in np.flatnonzero(np.bincount(run) >= (ROUNDS - 1) * size).tolist():
         ways = np.flatnonzero(run == number)
@@ -339,8 +339,8 @@ def _frame(name: str) -> int:
 def launching(s: Signals) -> Int64:
     """What the host does to launch: ops, calls and frames of the threads that launch.
 
-    Not what waits, allocates, loads, compiles or computes on the host, and nothing inside that; nor
-    events of which one takes a millisecond by itself: those have a reason of their own.
+    Not events that wait, allocate, load, compile or compute on the host, nor anything inside them;
+    nor events with a millisecond or more of their own time, which has another cause.
     """
     a, trace = s.activity, s.trace
     tracks = np.unique(trace.track[a.launches])

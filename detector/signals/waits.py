@@ -1,4 +1,4 @@
-"""Signals of the host's waits: who asks for a synchronization, and what it waits for."""
+"""Signals of the host's waits: which op asks for a synchronization, and what it waits for."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from detector.intervals import Intervals
 from detector.signals.definition import Signal, Signals
 from detector.trace import Bool, Int64
 
-LEAST_LAUNCHES: Final = 20  # of fewer, nobody can say that each one waits
-BLOCKING_SHARE: Final = 0.2  # of the kernels, done when their launch returns; usual is one in fifty
+LEAST_LAUNCHES: Final = 20  # with fewer it is unknown whether each one waits
+BLOCKING_SHARE: Final = 0.2  # of the kernels end before their launch returns; usual is 0.02
 STALL_NS: Final = 1_000_000  # a launch reaches an idle device within microseconds
 
 # Signal, its label, and who asks, of ``activity.SYNC_CAUSES``.
@@ -55,8 +55,8 @@ def unrecorded_waits(s: Signals) -> Int64:
 
 
 def blocking_launches(s: Signals) -> Int64:
-    """Launch calls that return when their kernel is done, where many do: a launch
-    that does not wait returns before its kernel has even begun.
+    """Launch calls that return when their kernel is done, where many do: other launches return
+    before their kernel begins.
 
     Else synchronizations, where one stands after every second launch.
     """

@@ -254,8 +254,8 @@ def test_a_card_of_columns_that_are_none(folder: Path, tmp_path: Path, columns: 
     assert "columns that are no features" in refusal(spoilt(folder, tmp_path, columns=columns))
 
 
-def test_a_card_of_fewer_columns_than_its_trees_go_by(folder: Path, tmp_path: Path) -> None:
-    assert "columns, its card by 1" in refusal(spoilt(folder, tmp_path, columns=["busy"]))
+def test_a_card_of_fewer_columns_than_its_trees_use(folder: Path, tmp_path: Path) -> None:
+    assert "columns, its card 1" in refusal(spoilt(folder, tmp_path, columns=["busy"]))
 
 
 REQUIRED = ["version", "beginning", "threshold", "sha256", "features", "columns", "calibration"]

@@ -194,11 +194,11 @@ def test_without_shapes_there_is_no_rate():
     ],
 )
 def test_devices_are_known_by_their_names(name, bandwidth):
-    found = gpu_specs.known(name)
+    found = gpu_specs.find_device(name)
     assert found is not None
     assert found.bandwidth == bandwidth
 
 
 @pytest.mark.parametrize("name", ["", "NVIDIA A10G", "NVIDIA A1000", "GeForce GT 1030", "XT4"])
 def test_others_are_not_taken_for_them(name):
-    assert gpu_specs.known(name) is None
+    assert gpu_specs.find_device(name) is None
