@@ -43,15 +43,17 @@ def readback_trace() -> Trace:
     return trace_of(*repeat(step, 4, STEP), steps=[(i * STEP, (i + 1) * STEP) for i in range(4)])
 
 
-def loader_trace() -> Trace:
+def loader_trace(step_us: float = STEP) -> Trace:
     """A CPU run: half of each step makes the batch on the training thread."""
+    us = step_us / STEP
     step = (
-        annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 0, 500),
-        op("aten::stack", 50, 100),
-        op("aten::linear", 520, 300),
-        op("aten::addmm", 530, 280),
+        annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 0, 500 * us),
+        op("aten::stack", 50 * us, 100 * us),
+        op("aten::linear", 520 * us, 300 * us),
+        op("aten::addmm", 530 * us, 280 * us),
     )
-    return trace_of(*repeat(step, 4, STEP), steps=[(i * STEP, (i + 1) * STEP) for i in range(4)])
+    steps = [(i * step_us, (i + 1) * step_us) for i in range(4)]
+    return trace_of(*repeat(step, 4, step_us), steps=steps)
 
 
 def evidence_of(
