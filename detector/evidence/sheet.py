@@ -59,7 +59,7 @@ class Place:
 
     dur_us: float
     analyzed_us: float
-    step_us: float  # median length of a analyzed step; 0 without steps
+    step_us: float  # median length of an analyzed step; 0 without steps
     first_step: int
     last_step: int
     offset: float  # start inside the first step, in steps

@@ -18,7 +18,6 @@ from detector.logs.inspector import Record
 from detector.logs.nccl import NcclLog
 from detector.logs.tables import Table
 
-UNTOLD: Final = ""
 SEVERAL: Final = "several"
 
 
@@ -39,14 +38,14 @@ class ProfileRow:
     """Over all calls; -1 where unknown."""
     total_bytes: int
     """Over all calls; -1 where unknown."""
-    algorithm: str
-    protocol: str
-    channels: int
-    best_us: float
+    algorithm: str = ""
+    protocol: str = ""
+    channels: int = 0
+    best_us: float = 0.0
     """The shortest; 0 where the source has no times."""
-    bus_gbs: float
+    bus_gbs: float = 0.0
     """Bus bandwidth at the typical time; 0 where unknown."""
-    best_bus_gbs: float
+    best_bus_gbs: float = 0.0
     """Of the fastest of the same operation and size in any group."""
 
 
@@ -99,25 +98,23 @@ def of_log(log: NcclLog) -> Profile:
         op, known = log.ops[op_at], 0 <= dtype < len(DTYPES)
         size = count * DTYPES[dtype][1] if known else -1
         whole = size * total_factor(op, sizes[where]) if known else -1
-        algorithm, protocol, channels = chosen.get((op, size)) or chosen.get(
-            (op, whole), (UNTOLD, UNTOLD, 0)
+        algorithm, protocol, channels = (
+            chosen.get((op, size)) or chosen.get((op, whole)) or ("", "", 0)
         )
+        name, total = (DTYPES[dtype][0], size * calls) if known else ("", -1)
         rows.append(
             ProfileRow(
                 op,
-                DTYPES[dtype][0] if known else UNTOLD,
+                name,
                 names[where],
                 sizes[where],
                 size,
                 calls,
                 count * calls,
-                size * calls if known else -1,
+                total,
                 algorithm,
                 protocol,
                 channels,
-                0.0,
-                0.0,
-                0.0,
             )
         )
     return joined([Profile(tuple(rows))])
@@ -154,19 +151,15 @@ def of_records(records: Sequence[Record]) -> Profile:
     rows = [
         ProfileRow(
             op,
-            UNTOLD,
+            "",
             comm,
             ranks,
             size,
             len(mine),
-            -1,
-            size * len(mine),
-            UNTOLD,
-            UNTOLD,
-            0,
-            min(r.time_us for r in mine),
-            float(np.median([r.bus_gbs for r in mine])),
-            0.0,
+            elements=-1,
+            total_bytes=size * len(mine),
+            best_us=min(r.time_us for r in mine),
+            bus_gbs=float(np.median([r.bus_gbs for r in mine])),
         )
         for (op, comm, ranks, size), mine in alike.items()
     ]
@@ -182,15 +175,11 @@ def of_tables(tables: Sequence[Table]) -> Profile:
             " ".join(t.nodes),
             t.ranks,
             r.bytes,
-            1,
-            r.count,
-            r.bytes,
-            UNTOLD,
-            UNTOLD,
-            0,
-            r.time_us,
-            r.bus_gbs,
-            0.0,
+            calls=1,
+            elements=r.count,
+            total_bytes=r.bytes,
+            best_us=r.time_us,
+            bus_gbs=r.bus_gbs,
         )
         for t in tables
         for r in t.rows

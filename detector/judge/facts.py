@@ -163,8 +163,8 @@ def _of_place(evidence: Evidence) -> Iterator[Fact]:
     place = evidence.place
     part = 100 * place.dur_us / max(place.analyzed_us, 1e-9)
     yield Fact(place.dur_us, "us", stems("region place takes long"))
-    yield Fact(place.analyzed_us, "us", stems("analyzed analyzed"))
-    yield Fact(part, "percent", stems("analyzed analyzed"))
+    yield Fact(place.analyzed_us, "us", stems("analyzed time"))
+    yield Fact(part, "percent", stems("analyzed time"))
     if place.steps:
         yield Fact(place.step_us, "us", stems("step iteration"))
         for number in (place.steps, place.first_step + 1, place.last_step + 1):

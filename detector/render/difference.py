@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Final
 
@@ -20,7 +19,14 @@ from detector.render.html_text import document
 from detector.render.ledger import place
 from detector.render.markdown import escaped
 from detector.report import LedgerPlace
-from detector.report_diff.difference import Change, Difference, FindingChange, Side, Status
+from detector.report_diff.difference import (
+    CauseChange,
+    Change,
+    Difference,
+    FindingChange,
+    Side,
+    Status,
+)
 from detector.units import duration, plural, rounded
 
 LEAST_US: Final = 1.0  # of a step: a smaller change of a cause is not listed
@@ -106,40 +112,26 @@ def title(change: FindingChange) -> str:
     return f"{wording.title(change.finding)}{where}"
 
 
-@dataclass(frozen=True)
-class _Row:
-    """The time of a cause, in words; ``is_sure``: whether its change exceeds what steps vary."""
-
-    cause: str
-    before: str
-    after: str
-    change: str
-    interval: str
-    is_sure: bool
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        return self.cause, self.before, self.after, self.change, self.interval
-
-
 _COLUMNS: Final = ("cause", "before", "after", "change", "95 % interval")
 
 
-def _rows(d: Difference) -> list[_Row]:
-    """The causes whose time changed by as much as matters."""
-    least = max(LEAST_US, LEAST_SHARE * (d.step.before if d.step else 0.0))
+def _rows(d: Difference) -> list[tuple[str, ...]]:
+    """The cells of ``_COLUMNS`` for the causes whose time changed by as much as matters."""
     return [
-        _Row(
+        (
             clean(row.label, 60),
             duration(row.time.before),
             duration(row.time.after),
             signed(row.time.by),
             interval(row.time),
-            row.time.is_sure,
         )
-        for row in d.ledger
-        if abs(row.time.by) >= least
+        for row in _changed(d)
     ]
+
+
+def _changed(d: Difference) -> list[CauseChange]:
+    least = max(LEAST_US, LEAST_SHARE * (d.step.before if d.step else 0.0))
+    return [row for row in d.ledger if abs(row.time.by) >= least]
 
 
 # -- terminal --------------------------------------------------------------------------------------
@@ -191,9 +183,9 @@ def _ledger_table(d: Difference) -> RenderableType:
         table.add_column(justify="right", no_wrap=True)
     table.add_column(no_wrap=True, style="dim")
     table.add_row("", *_COLUMNS[1:], style="dim")
-    for row in _rows(d):
-        change = Text(row.change, style="bold" if row.is_sure else "")
-        table.add_row(Text(row.cause), row.before, row.after, change, row.interval)
+    for row, (cause, before, after, by, span) in zip(_changed(d), _rows(d), strict=True):
+        change = Text(by, style="bold" if row.time.is_sure else "")
+        table.add_row(Text(cause), before, after, change, span)
     return table
 
 
@@ -217,7 +209,7 @@ def markdown(d: Difference) -> str:
     if d.comparable and (rows := _rows(d)):
         lines += ["", f"<details><summary>{LEDGER}</summary>", ""]
         lines += [f"| {' | '.join(_COLUMNS)} |", "|---|---:|---:|---:|---|"]
-        lines += [f"| {' | '.join((escaped(r.cause), *r.cells[1:]))} |" for r in rows]
+        lines += [f"| {' | '.join((escaped(cause), *rest))} |" for cause, *rest in rows]
         lines += ["", "</details>"]
     return "\n".join(lines).replace("\n\n\n", "\n\n") + "\n"
 
@@ -237,8 +229,7 @@ def html(d: Difference) -> str:
         rows = [(c.status, f"{title(c)} ({clean(c.pattern, 60)})", amount(c)) for c in d.findings]
         body += ["<h2>Findings</h2>", _table(("", "finding", "savings per step"), rows)]
     if d.comparable:
-        times = [row.cells for row in _rows(d)]
-        body += [f"<h2>{LEDGER}</h2>", _table(_COLUMNS, times, "amounts")]
+        body += [f"<h2>{LEDGER}</h2>", _table(_COLUMNS, _rows(d), "amounts")]
     return document("Before and after: performance findings", [*body, "</main>"])
 
 

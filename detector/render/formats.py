@@ -77,5 +77,4 @@ FORMATS: tuple[Format, ...] = (
     Format("html", "report.html", _html),
 )
 BY_NAME = {f.name: f for f in FORMATS}
-ON_STDOUT = ("terminal", "json", "markdown", "sarif")
 ANNOTATED = "annotated.json.gz"  # the overlay: written from the trace file, see render.overlay
