@@ -35,7 +35,7 @@ from dataset.labels import LabelError
 from dataset.publish import Row, publish
 from dataset.splits import ROLES, Member, schemes
 from dataset.tables import Tables, tables
-from dataset.trim import trimmed
+from dataset.trim import trim_long
 from dataset.units import LeftOut, Unit
 from detector.cli.output import exit_on_error
 from detector.config import CONF_DIR, plain
@@ -46,7 +46,7 @@ UNFINISHED = "unfinished"  # lies in the folder while a build runs
 LEVEL = 6  # of gzip: a seventh larger than the best and five times as fast, on 10 MB of JSON
 
 
-def planned(benchmark: dict[str, Any], out: Path, folder: Path | None) -> list[Unit]:
+def plan_units(benchmark: dict[str, Any], out: Path, folder: Path | None) -> list[Unit]:
     """Every unit of a benchmark, in a fixed order. Fetches bases where no folder is given."""
     work: list[Unit] = [*units.recorded(benchmark["recorded"], benchmark["every"])]
     work += units.simulated(benchmark["simulated"])
@@ -59,7 +59,7 @@ def planned(benchmark: dict[str, Any], out: Path, folder: Path | None) -> list[U
     if faults:
         usable = [base for base in found if base.name not in faults["without"]]
         mine = [*units.own_bases(faults["files"]), *(usable if faults["published"] else [])]
-        ready = trimmed(mine, int(faults["most_events"]), out / UNFINISHED / "bases")
+        ready = trim_long(mine, int(faults["most_events"]), out / UNFINISHED / "bases")
         work += units.injected(faults, ready)
     units.check_names(work)
     return work
@@ -73,7 +73,7 @@ def build(
     Raises FileNotFoundError, BaseError, LabelError (also for two traces of one name), TraceError.
     """
     _check_free(out)
-    work = planned(benchmark, out, folder)
+    work = plan_units(benchmark, out, folder)
     _begin(benchmark, work, out)
     _run(work, out, workers)
     made = [(unit, _saved(unit, out)) for unit in work]

@@ -39,7 +39,7 @@ class Cost:
         return self.total_us < HARMLESS * self.steps * self.step_us
 
 
-def costed(label: Label, costs: Iterable[Cost]) -> Label:
+def with_costs(label: Label, costs: Iterable[Cost]) -> Label:
     """The label with these costs, each split over its pattern's regions by their length; the
     figures behind them stand in ``parameters["costs"]``."""
     found = {cost.pattern: _rounded(cost) for cost in costs if cost.pattern in label.patterns}
@@ -129,4 +129,4 @@ def against_twin(label: Label, twin_us: float | None) -> Label:
     steps = sum(map(bool, label.parameters["acting_steps"]))
     total = max(step - twin_us, 0.0) * steps
     costs = [Cost(pattern, total, steps, step) for pattern in label.patterns]
-    return costed(replace(label, healthy_step_us=twin_us), costs)
+    return with_costs(replace(label, healthy_step_us=twin_us), costs)

@@ -113,25 +113,25 @@ def read(path: str | Path) -> Label:
         label = Label(**raw, regions=regions)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise LabelError(f"{path}: {error}") from error
-    return checked(label, str(path))
+    return check(label, str(path))
 
 
 def write(label: Label, path: str | Path) -> Path:
     """Write a checked label; keys in a fixed order, so equal labels give equal bytes."""
-    data = asdict(checked(label, str(path)))
+    data = asdict(check(label, str(path)))
     target = Path(path)
     target.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     return target
 
 
-def checked(label: Label, where: str = "label") -> Label:
+def check(label: Label, where: str = "label") -> Label:
     """The label itself, if it holds what it must; else LabelError naming ``where``."""
     for fault in _faults(label):
         raise LabelError(f"{where}: {fault}")
     return label
 
 
-def clipped(label: Label, events: Iterable[Mapping[str, Any]]) -> Label:
+def clip(label: Label, events: Iterable[Mapping[str, Any]]) -> Label:
     """The label with its regions cut to where a trace's events lie; what lies outside goes."""
     # Not by the span of the whole recording, which outlasts the program.
     whole = [e for e in events if e.get("ph") == "X" and e.get("cat") not in OTHER_CATEGORIES]

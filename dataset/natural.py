@@ -23,8 +23,8 @@ from typing import Any, Final, get_args
 import numpy as np
 
 from dataset.bases import Found
-from dataset.costs import Cost, costed
-from dataset.labels import UNKNOWN, Label, LabelError, LabelRegion, Side, checked
+from dataset.costs import Cost, with_costs
+from dataset.labels import UNKNOWN, Label, LabelError, LabelRegion, Side, check
 from detector.intervals import Intervals
 from detector.trace import NS_PER_US
 
@@ -133,7 +133,7 @@ def read(path: str | Path) -> Natural:
         )
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise LabelError(f"{path}: {type(error).__name__}: {error}") from error
-    checked(found.label, str(path))
+    check(found.label, str(path))
     return found
 
 
@@ -159,7 +159,7 @@ def _label(raw: dict[str, Any], verdicts: tuple[Verdict, ...]) -> Label:
         quality="bad" if any(v.pattern != UNKNOWN for v in verdicts) else "good",
         regions=tuple(sorted(regions, key=lambda r: (r.start_us, r.end_us, r.pattern))),
     )
-    return costed(label, _costs(verdicts, float(raw["step_us"])))
+    return with_costs(label, _costs(verdicts, float(raw["step_us"])))
 
 
 def _costs(verdicts: tuple[Verdict, ...], step_us: float) -> list[Cost]:

@@ -27,7 +27,7 @@ _STEP: Final = re.compile(r"ProfilerStep\*?#?\d*")
 _TEMPLATE: Final = re.compile(r"<[^<>]*>")
 
 
-def perturbed(document: Document, kind: str) -> dict[str, Any] | None:
+def perturb(document: Document, kind: str) -> dict[str, Any] | None:
     """A copy of the document, perturbed; None where there is nothing to perturb in this way."""
     events = [e for e in document["traceEvents"] if isinstance(e, dict)]
     made = list(KINDS[kind](events))

@@ -195,7 +195,7 @@ def _label(case: Case, device: str, raw: dict[str, Any]) -> labels.Label:
         parameters["acting_step_us"] = _median(times, steps)
     if case.extra:
         parameters["extra"] = case.extra
-    return labels.checked(
+    return labels.check(
         labels.Label(
             origin="recorded",
             pair=case.pair,

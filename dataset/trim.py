@@ -33,7 +33,7 @@ CALLS: Final = frozenset(("cuda_runtime", "cuda_driver", "Runtime"))
 FRAMES: Final = frozenset(("python_function", "Python", "Trace"))  # go on beyond a step
 
 
-def trimmed(bases: list[Found], most: int, folder: Path) -> list[Found]:
+def trim_long(bases: list[Found], most: int, folder: Path) -> list[Found]:
     """The bases; those with more than ``most`` events cut, and their files put into ``folder``.
 
     A base keeps at least two steps, and one without steps stays as it is.

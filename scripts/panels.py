@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-import numpy as np
-
 from detector.analysis import Analysis
 from detector.evidence import excerpt
 from detector.patterns import Occurrences
@@ -68,21 +66,20 @@ def panel(
     shown = excerpt.excerpt(analysis.activity, analysis.analyzed, step, found)
     lines = [text(2, top + 13, f"{name}: a step of {duration((end - start) / 1e3)}", bold=True)]
     top += 19
-    strip = shown.strips[0]
-    deepest = 0
-    for i in np.flatnonzero(strip.depth < DEEPEST).tolist():
-        left = max((int(strip.start[i]) - start) / longest * WIDTH, 0.0)
-        right = min((int(strip.end[i]) - start) / longest * WIDTH, (end - start) / longest * WIDTH)
-        if right - left < LEAST:
+    track, deepest = shown.tracks[0], 0
+    scale, offset = WIDTH * 1e3 / longest, shown.start_us - start / 1e3
+    bars = zip(track.start_us, track.dur_us, track.depth, track.name, track.count, strict=True)
+    for i, (begin, dur, depth, called, count) in enumerate(bars):
+        left = max((begin + offset) * scale, 0.0)
+        right = min((begin + dur + offset) * scale, (end - start) / longest * WIDTH)
+        is_fault = i in track.at_fault
+        if depth >= DEEPEST or right - left < LEAST:
             continue
-        deepest = max(deepest, int(strip.depth[i]))
-        fault, several = bool(strip.at_fault[i]), strip.count[i] > 1
-        color, ink = (FAULT, "#fff") if fault else (USUAL, "#14202e")
-        pale = several and not fault
-        label = f"{strip.count[i]} events" if several else ""
-        label = label or clean(excerpt.label_of(analysis.trace, int(strip.row[i])))
-        drawn = bar(left, top + int(strip.depth[i]) * ROW, right - left - 0.4, color, label, ink)
-        if pale:
+        deepest = max(deepest, depth)
+        color, ink = (FAULT, "#fff") if is_fault else (USUAL, "#14202e")
+        label = f"{count} events" if count > 1 else clean(shown.names[called])
+        drawn = bar(left, top + depth * ROW, right - left - 0.4, color, label, ink)
+        if count > 1 and not is_fault:
             drawn[0] = drawn[0].replace("/>", ' fill-opacity=".55"/>')
         lines += drawn
     height = (deepest + 1) * ROW

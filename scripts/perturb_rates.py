@@ -29,7 +29,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from scanned import Stages  # noqa: E402
 
-from dataset.perturb import KINDS, cut, perturbed  # noqa: E402
+from dataset.perturb import KINDS, cut, perturb  # noqa: E402
 from detector.errors import DetectorError  # noqa: E402
 from detector.kineto import read  # noqa: E402
 from detector.window import analyzed_time  # noqa: E402
@@ -105,7 +105,7 @@ def main() -> None:
         document = document_of(asked.traces / label["trace"])
         before = findings_of(document, stages)
         for kind in asked.kinds:
-            other = part(document, kind) if kind in PARTS else perturbed(document, kind)
+            other = part(document, kind) if kind in PARTS else perturb(document, kind)
             if other is None:
                 continue
             after = findings_of(other, stages)

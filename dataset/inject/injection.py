@@ -11,13 +11,13 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from dataset.costs import Cost, costed
+from dataset.costs import Cost, with_costs
 from dataset.inject import regions
 from dataset.inject.apply import Replayed, replayed
 from dataset.inject.base import Base, Span
 from dataset.inject.document import write
 from dataset.inject.edits import Edit, Insert, Remove, Unfit
-from dataset.labels import Label, LabelRegion, Side, checked, clipped
+from dataset.labels import Label, LabelRegion, Side, check, clip
 from detector.intervals import EMPTY, Intervals
 from detector.patterns import BY_ID
 from detector.trace import NS_PER_US
@@ -96,8 +96,8 @@ def inject_many(
         first += len(fault.edits)
     label = _label(base, result, found, seed, faults, healthy)
     document = write(base, result.outcome)
-    label = clipped(label, document["traceEvents"])
-    return document, costed(label, [_cost_of(base, fault) for fault in faults])
+    label = clip(label, document["traceEvents"])
+    return document, with_costs(label, [_cost_of(base, fault) for fault in faults])
 
 
 def untouched(base: Base, seed: int = 0, healthy: Healthy = NOWHERE) -> tuple[Document, Label]:
@@ -105,7 +105,7 @@ def untouched(base: Base, seed: int = 0, healthy: Healthy = NOWHERE) -> tuple[Do
     result = replayed(base, [])
     document = write(base, result.outcome)
     label = _label(base, result, [], seed, [], healthy)
-    return document, clipped(label, document["traceEvents"])
+    return document, clip(label, document["traceEvents"])
 
 
 # -- drawing -------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def _label(
         extent=faults[0].extent if faults else "",
         healthy_step_us=round(healthy / NS_PER_US, 3),
     )
-    return checked(label)
+    return check(label)
 
 
 def _whole(result: Replayed) -> Intervals:

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from dataset.costs import Cost, costed
-from dataset.labels import Label, LabelRegion, clipped
+from dataset.costs import Cost, with_costs
+from dataset.labels import Label, LabelRegion, clip
 from dataset.simulate.devices import DEVICES
 from dataset.simulate.export import clock_of, to_kineto
 from dataset.simulate.faults import FAULTS, LEFT_OUT, Injection, edits
@@ -69,8 +69,8 @@ def simulate(
     if cost < FAINT:
         raise TooFaint(f"{pattern} costs {cost:.1%} in {workload} on {device}, seed {seed}")
     trace = to_kineto(run)
-    label = clipped(_label(run, faults, healthy_us, cost), trace["traceEvents"])
-    return trace, costed(label, _costs(healthy, run, faults))
+    label = clip(_label(run, faults, healthy_us, cost), trace["traceEvents"])
+    return trace, with_costs(label, _costs(healthy, run, faults))
 
 
 @dataclass(frozen=True)

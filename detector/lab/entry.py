@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from detector.cli.output import exit_on_error
 from detector.config import compose, parsed, plain
 from detector.errors import ConfigError
-from detector.lab.experiments.record import conducted
+from detector.lab.experiments.record import run_and_record
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -29,7 +29,7 @@ def run(
         this = job()
         if this.folder:
             say(f"{this.folder}: {' '.join(this.overrides)}")
-        outcome = conducted(
+        outcome = run_and_record(
             name, getattr(settings.build("experiment"), name), this, settings.values
         )
     for line in outcome:

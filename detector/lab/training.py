@@ -103,11 +103,11 @@ def fit(
     among: Sequence[str] = COLUMNS,
 ) -> Heads:
     """Train heads on a table of windows; ``among``: the columns that they may see."""
-    columns = chosen(frame, settings, among)
+    columns = pick_columns(frame, settings, among)
     return Heads(columns, {head: _fit_head(frame, columns, head, settings) for head in heads})
 
 
-def chosen(frame: pd.DataFrame, settings: Training, among: Sequence[str]) -> tuple[str, ...]:
+def pick_columns(frame: pd.DataFrame, settings: Training, among: Sequence[str]) -> tuple[str, ...]:
     """The columns that quick heads of both sides gain most by, and the windows' own savings; in the
     order of ``among``."""
     if len(among) <= settings.columns:
@@ -262,7 +262,7 @@ def curves(scored: pd.DataFrame, settings: Training) -> dict[str, Curve]:
     return found
 
 
-def calibrated(scored: pd.DataFrame, curve: dict[str, Curve]) -> pd.DataFrame:
+def calibrate(scored: pd.DataFrame, curve: dict[str, Curve]) -> pd.DataFrame:
     """The same windows with probabilities for raw scores."""
     names = {side: f"{side}_score" for side in SIDES}
     return scored.assign(**{name: apply(curve[side], scored[name]) for side, name in names.items()})

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dataset.perturb import KINDS, SAME, cut, perturbed
+from dataset.perturb import KINDS, SAME, cut, perturb
 from dataset.simulate import simulate
 from detector import kineto
 from detector.flagger.confidence import LightGBMConfidence
@@ -73,7 +73,7 @@ def test_each_source_shows_something(source: str) -> None:
 @pytest.mark.parametrize("kind", SAME)
 @pytest.mark.parametrize("source", SOURCES)
 def test_findings_do_not_depend_on_ids_clock_or_order(source: str, kind: str) -> None:
-    other = perturbed(document(source), kind)
+    other = perturb(document(source), kind)
     assert other is None or said(scanned(other)) == said(before(source))
 
 
@@ -81,7 +81,7 @@ def test_findings_do_not_depend_on_ids_clock_or_order(source: str, kind: str) ->
 @pytest.mark.parametrize("source", SOURCES)
 def test_less_detail_adds_no_event_and_changes_no_original(source: str, kind: str) -> None:
     original = msgspec.json.encode(document(source))
-    other = perturbed(document(source), kind)
+    other = perturb(document(source), kind)
     assert msgspec.json.encode(document(source)) == original
     if other is not None:
         assert len(other["traceEvents"]) <= len(document(source)["traceEvents"])

@@ -14,7 +14,7 @@ import pytest
 import dataset.simulate
 from dataset import build as module
 from dataset import labels, units
-from dataset.build import UNFINISHED, build, planned
+from dataset.build import UNFINISHED, build, plan_units
 from dataset.labels import LabelError
 from dataset.units import Recorded, Simulated
 from detector.config import compose, groups
@@ -86,14 +86,14 @@ def manifest_of(out: Path) -> dict[str, Any]:
 def test_the_units_are_the_recorded_traces_and_so_many_of_each_pattern(
     plan: dict[str, Any], recorded: Path, tmp_path: Path
 ) -> None:
-    work = planned(plan, tmp_path, None)
+    work = plan_units(plan, tmp_path, None)
     found = [u.name for u in work if isinstance(u, Recorded)]
     here = sorted(p.name[: -len(labels.TRACE_SUFFIX)] for p in recorded.rglob("*.json.gz"))
     assert found == [f"recorded/cpu/{name}" for name in here]
     drawn = Counter(u.pattern for u in work if isinstance(u, Simulated))
     assert drawn == dict.fromkeys(FEW, 1) | {None: 1}
     assert len({u.name for u in work}) == len(work)
-    assert work == planned(plan, tmp_path, None)
+    assert work == plan_units(plan, tmp_path, None)
 
 
 @pytest.mark.parametrize("option", groups()["benchmark"])
@@ -101,7 +101,7 @@ def test_every_benchmark_of_conf_is_one(option: str, tmp_path: Path) -> None:
     plan = compose("build", [f"benchmark={option}", "out=here"]).values["benchmark"]
     ours = {**plan, "injected": None, "natural": False}  # the rest needs traces of others
     drawn = Counter(
-        u.pattern if isinstance(u, Simulated) else u.group for u in planned(ours, tmp_path, None)
+        u.pattern if isinstance(u, Simulated) else u.group for u in plan_units(ours, tmp_path, None)
     )
     assert drawn.pop("recorded") == -(-len(list(labels.labeled(RECORDED))) // plan["every"])
     assert drawn.pop(None) == plan["simulated"]["healthy"]

@@ -13,7 +13,7 @@ import pytest
 from dataset import bases, inject, labels
 from dataset import natural as by_hand
 from dataset.bases import BaseError, Manifest, Source
-from dataset.build import planned
+from dataset.build import plan_units
 from dataset.inject import injection
 from dataset.labels import UNKNOWN, LabelError
 from dataset.natural import read_all
@@ -120,7 +120,7 @@ def written(out: Path, folder: Path | None) -> dict[str, bytes]:
     """The label files of a plan's units, by name."""
     out.mkdir()
     made = {}
-    for unit in planned(PLAN, out, folder):
+    for unit in plan_units(PLAN, out, folder):
         file = labels.write(unit.make()[1], out / "x.label.json")
         made[unit.name] = file.read_bytes()
     return made

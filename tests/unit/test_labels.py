@@ -96,7 +96,7 @@ def test_the_file_holds_the_agreed_fields(tmp_path: Path) -> None:
 )
 def test_a_wrong_label_is_refused(change: dict[str, object], said: str) -> None:
     with pytest.raises(LabelError, match=said):
-        labels.checked(replace(BAD, **change))  # type: ignore[arg-type]
+        labels.check(replace(BAD, **change))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"regions": [{"start_us": 1}]}', "\x00"])
@@ -121,7 +121,7 @@ def test_a_label_of_the_first_generator_is_read(tmp_path: Path) -> None:
 
 def test_unknown_regions_are_no_patterns() -> None:
     unknown = (LabelRegion(0.0, 1.0, labels.UNKNOWN, "gpu"),)
-    label = labels.checked(replace(GOOD, regions=unknown))
+    label = labels.check(replace(GOOD, regions=unknown))
     assert label.patterns == ()
     assert INJECTED.patterns == ("host-gc-pause",)
 
@@ -154,5 +154,5 @@ def test_regions_are_cut_to_where_events_lie() -> None:
         {"ph": "i", "ts": 99.0},
         {"ph": "X", "ts": 0.0, "dur": 90.0, "cat": "Trace"},
     ]
-    cut = labels.clipped(replace(BAD, regions=regions), events)
+    cut = labels.clip(replace(BAD, regions=regions), events)
     assert [(r.start_us, r.end_us) for r in cut.regions] == [(10.0, 15.0), (20.0, 34.0)]

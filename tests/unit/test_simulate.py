@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dataset.labels import Label, checked
+from dataset.labels import Label, check
 from dataset.simulate import (
     DEVICES,
     FAULTS,
@@ -103,7 +103,7 @@ def test_the_table_covers_the_taxonomy() -> None:
 
 
 def test_what_holds_of_every_trace(made: Made) -> None:
-    checked(made.label)
+    check(made.label)
     assert made.label.quality == ("good" if made.pattern is None else "bad")
     assert made.pattern is None or made.pattern in made.label.patterns
     _kernels_follow_their_launches(made.events)

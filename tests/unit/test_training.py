@@ -354,7 +354,7 @@ def test_each_trace_counts_the_same_in_a_curve(frame: pd.DataFrame) -> None:
     curves = training.curves(rows, Training())
     assert apply(curves["cpu"], 0.4) == pytest.approx(0.5, abs=0.01)
     assert curves["gpu"] == IDENTITY
-    calibrated = training.calibrated(rows, curves)
+    calibrated = training.calibrate(rows, curves)
     assert calibrated["cpu_score"].to_numpy() == pytest.approx(0.5, abs=0.01)
     assert rows["cpu_score"].eq(0.4).all()
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dataset.bases import Found
-from dataset.trim import last_steps, trim, trimmed
+from dataset.trim import last_steps, trim, trim_long
 from detector import kineto
 
 Event = dict[str, Any]
@@ -110,16 +110,16 @@ def test_a_short_base_and_one_without_steps_stay_as_they_are(tmp_path: Path) -> 
     loose = [e for e in EVENTS if not e["name"].startswith("ProfilerStep")]
     for events, most in ((EVENTS, 1_000), (loose, 2)):
         base = found(tmp_path, events)
-        assert trimmed([base], most, tmp_path / "short") == [base]
+        assert trim_long([base], most, tmp_path / "short") == [base]
     assert not (tmp_path / "short").exists()
 
 
 def test_the_short_one_is_a_trace_of_its_own(tmp_path: Path) -> None:
     base = found(tmp_path, EVENTS)
-    (short,) = trimmed([base], 27, tmp_path / "short")
+    (short,) = trim_long([base], 27, tmp_path / "short")
     assert (short.name, short.workload, short.sha256) == (base.name, base.workload, base.sha256)
     trace = kineto.read(short.file)
     assert [s.name for s in trace.steps] == ["ProfilerStep#2", "ProfilerStep#3"]
     assert trace.coverage.kernels_with_launch == 1.0
     once = short.file.read_bytes()
-    assert trimmed([base], 27, tmp_path / "again")[0].file.read_bytes() == once
+    assert trim_long([base], 27, tmp_path / "again")[0].file.read_bytes() == once

@@ -71,7 +71,7 @@ class Shipped(Trees):
         super().__init__(frame, settings)
         raw = held_out(frame, fit_folds(frame, settings))
         self._curves = training.curves(raw, settings)
-        self.threshold = training.thresholds(training.calibrated(raw, self._curves), settings)
+        self.threshold = training.thresholds(training.calibrate(raw, self._curves), settings)
 
     def score(self, matrix: Any) -> Scores:
         """See ``Flagger``."""
@@ -121,10 +121,10 @@ def scores_of(flagger: Flagger, frame: pd.DataFrame) -> Scores:
     if flagger.name not in BY_TRACE:
         return flagger.score(matrix(frame))
     breaks = np.flatnonzero((frame["trace"] != frame["trace"].shift()).to_numpy())[1:]
-    return joined([flagger.score(part) for part in np.split(matrix(frame), breaks)])
+    return join_scores([flagger.score(part) for part in np.split(matrix(frame), breaks)])
 
 
-def joined(parts: Sequence[Scores]) -> Scores:
+def join_scores(parts: Sequence[Scores]) -> Scores:
     """Scores of several traces as one."""
 
     def all_of(of: Callable[[Scores], Float32]) -> npt.NDArray[np.float32]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from detector.flagger import Scores
 from detector.lab.comparison.benchmark import Benchmark, Bools
-from detector.lab.comparison.contenders import SHIPS, Contenders, joined, scores_of
+from detector.lab.comparison.contenders import SHIPS, Contenders, join_scores, scores_of
 from detector.lab.comparison.folds import Fold
 from detector.lab.comparison.scored import Scored
 from detector.lab.comparison.thresholds import flags, thresholds
@@ -52,7 +52,7 @@ def together(parts: Sequence[Part]) -> Scored:
 
     frame = pd.concat([part.frame for part in parts])
     order = np.argsort(frame.index.to_numpy(), kind="stable")
-    scores = joined([part.scores for part in parts])
+    scores = join_scores([part.scores for part in parts])
     flagged = {s: np.concatenate([part.flagged[s] for part in parts])[order] for s in SIDES}
     return Scored(
         frame.iloc[order].reset_index(drop=True),

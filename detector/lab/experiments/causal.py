@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detector.judge.transformers import TransformersJudge, without_bars
-from detector.lab.experiments.record import Outcome, written
+from detector.lab.experiments.record import Outcome, write_figures
 from detector.lab.metrics import Estimate, by_cluster
 from detector.lab.scoring.truth import EVERYTHING
 from detector.lab.tables import clusters, table
@@ -56,7 +56,7 @@ class CausalExperiment:
         self._train(self._chosen(rows), folder)
         spent = time.process_time() - begun
         results = _figures(rows[rows["split"] == "test"], folder)
-        lines = written(out / "causal.json", results)
+        lines = write_figures(out / "causal.json", results)
         return Outcome(
             [f"{folder}: trained in {spent:.0f} s of CPU", *lines], metrics=results, fit_s=spent
         )

@@ -15,7 +15,7 @@ from detector.flagger.confidence import KINDS, ConstantConfidence, Float64
 from detector.lab import confidence as training
 from detector.lab.confidence import REAL, Candidates, ConfidenceTraining
 from detector.lab.doubted import with_doubted
-from detector.lab.experiments.record import Outcome, written
+from detector.lab.experiments.record import Outcome, write_figures
 from detector.lab.metrics import Estimate
 from detector.lab.scoring import Prediction, finding_figures, read_truths
 from detector.lab.scoring.truth import EVERYTHING
@@ -67,7 +67,7 @@ class ConfidenceExperiment:
         constant = ConstantConfidence().score(rows.matrix)
         results |= figures(data, rows, constant, "constant confidence, ")
         results |= figures(data, rows, np.ones(len(rows)), "every candidate, ")
-        return written(out / "confidence.json", results)
+        return write_figures(out / "confidence.json", results)
 
 
 def figures(

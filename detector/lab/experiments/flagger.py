@@ -14,7 +14,7 @@ import numpy as np
 from detector.flagger import lightgbm as shipped
 from detector.flagger.rules import RuleFlagger
 from detector.lab import training
-from detector.lab.experiments.record import Outcome, written
+from detector.lab.experiments.record import Outcome, write_figures
 from detector.lab.experiments.record import curves as points
 from detector.lab.importance import importance
 from detector.lab.leak import identity, within_trace
@@ -41,7 +41,7 @@ class FlaggerExperiment:
         fit_s = time.perf_counter() - begun
         raw = training.held_out(frame, training.fit_folds(frame, self.settings))
         curves = training.curves(raw, self.settings)
-        scored = training.calibrated(raw, curves)
+        scored = training.calibrate(raw, curves)
         limits = training.thresholds(scored, self.settings)
         metrics = _window_scores(scored)
         figures = {name: str(value) for name, value in metrics.items()}
@@ -76,7 +76,7 @@ class FlaggerExperiment:
         results = _window_scores(scored) | _window_scores(scored, "rules", "rules")
         results |= _leak(scored, identity(frame), self.settings)
         results |= _by_pattern(scored)
-        lines = written(out / "flagger.json", results)
+        lines = write_figures(out / "flagger.json", results)
         text = json.dumps(importance(frame, fitted, self.settings.seed), indent=1)
         (out / "flagger_importance.json").write_text(text + "\n")
         return Outcome(lines, metrics=results, fit_s=fit_s, **seen(scored))

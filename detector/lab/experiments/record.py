@@ -57,7 +57,7 @@ def plain(figures: Mapping[str, Estimate]) -> dict[str, dict[str, float | None]]
     }
 
 
-def written(file: Path, results: dict[str, Estimate]) -> Outcome:
+def write_figures(file: Path, results: dict[str, Estimate]) -> Outcome:
     """Figures as JSON (undefined ones as null), and as lines to print."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(plain(results), indent=1) + "\n")
@@ -88,7 +88,7 @@ class Job(Protocol):
     def folder(self) -> Path | None: ...
 
 
-def conducted(
+def run_and_record(
     verb: str, act: Callable[[Path, Path], list[str]], job: Job, values: Mapping[str, Any]
 ) -> list[str]:
     """Carry out a verb of an experiment, (data, out) to lines, and leave the record of the run."""
