@@ -119,7 +119,6 @@ class Trace:
     group_ranks: Int32  # index into names: text of "Process Group Ranks", e.g. "[0, 1]"
     group_size: Int64  # "Group size"
     msg_elems: Int64  # "In msg nelems"
-    out_elems: Int64  # "Out msg nelems"
     element_type: Int32  # index into names: "dtype" of a collective
     comm_sequence: Int64  # "Seq": of a collective in its group
     dims: Int32  # index into names: text of "Input Dims", e.g. "[[8, 3], []]"

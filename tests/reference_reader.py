@@ -102,7 +102,6 @@ def _row(event: dict[str, Any]) -> Row:
     row["group_ranks"] = args.get("Process Group Ranks") if op or device else None
     row["group_size"] = _int(args.get("Group size"), op or device)
     row["msg_elems"] = _int(args.get("In msg nelems"), op or device)
-    row["out_elems"] = _int(args.get("Out msg nelems"), op or device)
     row["element_type"] = args.get("dtype") if op or device else None
     row["comm_sequence"] = _int(args.get("Seq"), op or device)
     row["dims"] = json.dumps(args["Input Dims"]) if op and "Input Dims" in args else None

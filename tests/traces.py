@@ -43,7 +43,6 @@ class Event:
     group_ranks: str = ""
     group_size: int = -1
     msg_elems: int = -1
-    out_elems: int = -1
     element_type: str = ""
     comm_sequence: int = -1
     dims: str = ""
@@ -201,7 +200,6 @@ def trace_of(
         group_ranks=text([e.group_ranks for e in rows]),
         group_size=ints([e.group_size for e in rows]),
         msg_elems=ints([e.msg_elems for e in rows]),
-        out_elems=ints([e.out_elems for e in rows]),
         element_type=text([e.element_type for e in rows]),
         comm_sequence=ints([e.comm_sequence for e in rows]),
         dims=text([e.dims for e in rows]),

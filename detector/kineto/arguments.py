@@ -46,7 +46,6 @@ ARGUMENTS = (
     Argument("Process Group Ranks", "group_ranks", Kind.WORD, (OP, DEVICE)),
     Argument("Group size", "group_size", Kind.INTEGER, (OP, DEVICE)),
     Argument("In msg nelems", "msg_elems", Kind.INTEGER, (OP, DEVICE)),
-    Argument("Out msg nelems", "out_elems", Kind.INTEGER, (OP, DEVICE)),
     Argument("dtype", "element_type", Kind.WORD, (OP, DEVICE)),
     Argument("Seq", "comm_sequence", Kind.INTEGER, (OP, DEVICE)),
 )

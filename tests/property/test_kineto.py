@@ -28,7 +28,7 @@ def _path(request: pytest.FixtureRequest) -> Iterator[None]:
 
 NUMBERS = (
     "start dur cat correlation external_id device stream bytes blocks threads msg_elems sequence "
-    "group_size out_elems comm_sequence "
+    "group_size comm_sequence "
     "launch parent op"
 ).split()
 LIMITS = Limits(max_event_bytes=1 << 20)

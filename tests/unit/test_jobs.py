@@ -72,7 +72,6 @@ def work(step: int, corr: int, late: float, *, busy: float = 100.0, pieces: int 
             collective="allreduce",
             group="0",
             msg_elems=1024,
-            out_elems=1024,
             element_type="Float",
             group_size=4,
         ),

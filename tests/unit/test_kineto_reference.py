@@ -19,7 +19,7 @@ TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
 CATALOG = TRACES / "CATALOG.csv"
 NUMBERS = (
     "start dur cat correlation external_id device stream bytes blocks threads msg_elems sequence "
-    "group_size out_elems comm_sequence "
+    "group_size comm_sequence "
     "launch parent op"
 ).split()
 WORDS = ("name", "collective", "group", "group_ranks", "element_type", "dims", "types")
