@@ -12,7 +12,15 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from detector import diff, scan
+from detector.__main__ import COMMANDS
+from detector.__main__ import main as run_command
+from detector.cli.output import emit
+from detector.patterns import IDS
+
 SHELLS: Final = ("bash", "zsh", "fish")
+LEVELS: Final = " ".join([*scan.LEVELS, "never"])
+FORMATS: Final = " ".join(dict.fromkeys([*scan.FORMATS, *diff.FORMATS]))
 _TAKE_PATTERN: Final = "--select|--ignore|--expect-fixed|rule"
 
 _BASH: Final = """\
@@ -50,78 +58,54 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("shell", choices=SHELLS)
     shell = parser.parse_args(argv).shell
-    from detector.cli.output import emit
-
     script = _fish() if shell == "fish" else _bash()
     emit((_ZSH if shell == "zsh" else "") + script, machine=True)
     return 0
 
 
 def _bash() -> str:
-    commands, options = _commands(), _options()
-    cases = [f'    {name}) options="{" ".join(options[name])}" ;;' for name in commands]
+    options = _options()
+    cases = [f'    {name}) options="{" ".join(options[name])}" ;;' for name in COMMANDS]
     cases.append(f'    *) options="{" ".join(options[""])}" ;;')
     return _BASH.format(
         options="\n".join(cases),
         take_pattern=_TAKE_PATTERN,
-        patterns=" ".join(_patterns()),
-        commands=" ".join(commands),
+        patterns=" ".join(IDS),
+        commands=" ".join(COMMANDS),
         shells=" ".join(SHELLS),
-        **_choices(),
+        levels=LEVELS,
+        formats=FORMATS,
     )
 
 
 def _fish() -> str:
     first = "__fish_is_first_arg"
     lines = ["# trace-scan"]
-    for name in _commands():
+    for name in COMMANDS:
         lines.append(f"complete -c trace-scan -n {first} -a {name}")
     for name, options in _options().items():
         known = f"'__fish_seen_subcommand_from {name}'"
-        where = known if name else f"'not __fish_seen_subcommand_from {' '.join(_commands())}'"
+        where = known if name else f"'not __fish_seen_subcommand_from {' '.join(COMMANDS)}'"
         lines += [f"complete -c trace-scan -n {where} -l {option[2:]}" for option in options]
-    patterns, choices = " ".join(_patterns()), _choices()
+    patterns = " ".join(IDS)
     for option in ("select", "ignore", "expect-fixed"):
         lines.append(f"complete -c trace-scan -x -l {option} -a '{patterns}'")
-    lines.append(f"complete -c trace-scan -x -l fail-on -a '{choices['levels']}'")
-    lines.append(f"complete -c trace-scan -x -l format -a '{choices['formats']}'")
+    lines.append(f"complete -c trace-scan -x -l fail-on -a '{LEVELS}'")
+    lines.append(f"complete -c trace-scan -x -l format -a '{FORMATS}'")
     for name, words in (("rule", patterns), ("completion", " ".join(SHELLS))):
         seen = f"'__fish_seen_subcommand_from {name}'"
         lines.append(f"complete -c trace-scan -f -n {seen} -a '{words}'")
     return "\n".join(lines) + "\n"
 
 
-def _commands() -> tuple[str, ...]:
-    from detector.__main__ import COMMANDS
-
-    return tuple(COMMANDS)
-
-
-def _patterns() -> tuple[str, ...]:
-    from detector.patterns import IDS
-
-    return tuple(IDS)
-
-
-def _choices() -> dict[str, str]:
-    from detector import diff, scan
-
-    formats = dict.fromkeys([*scan.FORMATS, *diff.FORMATS])
-    return {"levels": " ".join([*scan.LEVELS, "never"]), "formats": " ".join(formats)}
-
-
 def _options() -> dict[str, list[str]]:
     """The long options of each command, out of its help; of a scan under no name."""
-    from detector.__main__ import COMMANDS
-
     return {name: _long(name) for name in ("", *COMMANDS)}
 
 
 def _long(name: str) -> list[str]:
-    from detector.__main__ import main as run
-
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
-        run([*([name] if name else []), "--help"])
+        run_command([*([name] if name else []), "--help"])
     found = re.findall(r"^  (?:-\w, )?(--[a-z-]+)", said.getvalue(), re.M)
     return list(dict.fromkeys(found))

@@ -16,6 +16,7 @@ from detector.taxonomy import severity
 
 STRAGGLER: Final = next(p.id for p in PATTERNS if p.signal == "straggler")
 EXPOSED: Final = next(p.id for p in PATTERNS if p.signal == "exposed-collective")
+ONE_STEP: Final = "in the one step that the traces hold"
 _SURE: Final = 0.9  # how likely a straggler is that the ranks' own clocks show
 
 _SHARES: Final = ("data", "compute")  # where an even share of the data helps
@@ -161,17 +162,18 @@ def _straggler(job: Job, straggler: JobStraggler, base: Report) -> Finding | Non
     )
 
 
-def _how(how: str) -> str:
-    return "in the one step that the traces hold" if how == "one step" else how
+def others_wait(job: Job) -> str:
+    """The beginning of a sentence about a late rank."""
+    others = len(job.ranks) - 1
+    return "The other rank waits" if others == 1 else f"The other {others} ranks wait"
 
 
 def explain(job: Job, straggler: JobStraggler) -> str:
     """Who waits for whom, for how long, and what the late rank does meanwhile."""
-    others = len(job.ranks) - 1
+    how = ONE_STEP if straggler.how == "one step" else straggler.how
     text = (
-        f"{'The other rank waits' if others == 1 else f'The other {others} ranks wait'}"
-        f" {straggler.waited_us / 1e3:,.1f} ms for rank {straggler.rank}"
-        f" ({100 * straggler.share:.0f} % of all waiting, {_how(straggler.how)})."
+        f"{others_wait(job)} {straggler.waited_us / 1e3:,.1f} ms for rank {straggler.rank}"
+        f" ({100 * straggler.share:.0f} % of all waiting, {how})."
     )
     if straggler.causes:
         listed = ", ".join(f"{c.us / 1e3:,.1f} ms {c.label}" for c in straggler.causes[:3])

@@ -125,14 +125,8 @@ def _findings(report: Report) -> list[str]:
     cards = [
         line for number, finding in enumerate(found, 1) for line in _card(report, finding, number)
     ]
-    leads = [
-        f"<li>{text(what)} <code>{text(pattern)}</code>: {text(rest, 400)}</li>"
-        for what, pattern, rest in wording.leads(report)
-    ]
-    named = [
-        f"<li>{text(what)} <code>{text(pattern)}</code>: {text(rest, 1200)}</li>"
-        for what, pattern, rest in wording.unsized(report)
-    ]
+    leads = [_named(*lead, 400) for lead in wording.leads(report)]
+    named = [_named(*one, 1200) for one in wording.unsized(report)]
     lost = [f"<li>{text(line, 400)}</li>" for line in wording.unexplained(report)]
     return [
         "<h2>Findings</h2>",
@@ -141,6 +135,10 @@ def _findings(report: Report) -> list[str]:
         *_list(wording.UNSIZED, named),
         *_list(wording.UNEXPLAINED, lost),
     ]
+
+
+def _named(what: str, pattern: str, rest: str, limit: int) -> str:
+    return f"<li>{text(what)} <code>{text(pattern)}</code>: {text(rest, limit)}</li>"
 
 
 def _list(heading: str, items: Sequence[str]) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from statistics import median_low
 
+from detector.jobs.merge import ONE_STEP, others_wait
 from detector.render.clean import clean
 from detector.render.html_text import rect, strip
 from detector.report.job import Job, JobCause, JobCollective, JobRank, JobStraggler
@@ -39,7 +40,7 @@ def verdict(job: Job) -> str:
     """The line for a newcomer: who waits for whom, and how long."""
     for s in job.stragglers:
         return (
-            f"{_others(job)} for rank {s.rank}: {duration(_each(s, s.waited_us))} of a"
+            f"{others_wait(job)} for rank {s.rank}: {duration(_each(s, s.waited_us))} of a"
             f" {duration(job.step_us)} step on average, {_when(job, s)}."
         )
     for s in job.pauses:
@@ -64,11 +65,6 @@ def scope(job: Job) -> str:
     )
 
 
-def _others(job: Job) -> str:
-    others = len(job.ranks) - 1
-    return "The other rank waits" if others == 1 else f"The other {others} ranks wait"
-
-
 def _each(s: JobStraggler, us: float) -> float:
     """The share of one step in a time over the steps in which the others waited."""
     return us / max(len(s.steps), 1)
@@ -77,7 +73,7 @@ def _each(s: JobStraggler, us: float) -> float:
 def _when(job: Job, s: JobStraggler) -> str:
     steps = len(job.heat[0]) if job.heat else 0
     if steps < 2:
-        return "in the one step that the traces hold"
+        return ONE_STEP
     since = f" since step {s.since}" if s.since else ""
     return f"in {len(s.steps)} of {steps} steps{since} ({s.how})"
 
