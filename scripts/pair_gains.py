@@ -20,7 +20,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median
 
@@ -50,6 +50,7 @@ class Pair:
     trace: str
     pattern: str
     gain: float
+    of_trace: float  # the gain as a share of the analyzed time
     found: bool = False
     best: float = 0.0
     rest: float = 0.0
@@ -70,17 +71,19 @@ def pairs(folder: str, parts: Sequence[str]) -> Iterator[Pair]:
         found = {c.pattern.id: c for c in analysis.candidates.found}
         for pattern, cost in label.parameters["costs"].items():
             whole_us = cost["steps"] * cost["step_us"]
-            gain = cost["total_us"] / whole_us
-            yield _pair(unit.name, pattern, gain, found.get(pattern), wall, 1e3 * whole_us)
+            of_trace = 1e3 * cost["total_us"] / wall
+            missed = Pair(unit.name, pattern, cost["total_us"] / whole_us, of_trace)
+            yield _stated(missed, found.get(pattern), wall, 1e3 * whole_us)
 
 
-def _pair(
-    trace: str, pattern: str, gain: float, one: Candidate | None, wall: int, whole_ns: float
-) -> Pair:
+def _stated(pair: Pair, one: Candidate | None, wall: int, whole_ns: float) -> Pair:
+    """With what a candidate states of it."""
     if one is None:
-        return Pair(trace, pattern, gain)
-    ns = (one.best_ns, one.rest_ns, one.alone_ns, *one.likely_ns(wall))
-    return Pair(trace, pattern, gain, True, *(value / whole_ns for value in ns))
+        return pair
+    best, rest, alone, low, high = (
+        ns / whole_ns for ns in (one.best_ns, one.rest_ns, one.alone_ns, *one.likely_ns(wall))
+    )
+    return replace(pair, found=True, best=best, rest=rest, alone=alone, low=low, high=high)
 
 
 # -- figures ---------------------------------------------------------------------------------------
@@ -127,7 +130,9 @@ def lines(found: Sequence[Pair], noise: float) -> Iterator[str]:
         said = f"{p.best:.3f} [{p.low:.3f}, {p.high:.3f}]" if p.found else "no candidate"
         yield f"{p.pattern} {p.trace}: gain {p.gain:.3f}, {said}"
     kept = [p for p in found if p.found]
-    yield f"{len(found)} measurable faults, {len(found) - len(kept)} without a candidate"
+    small = sum(p.of_trace < MEASURABLE for p in found if not p.found)
+    missed = f"{len(found) - len(kept)} without a candidate"
+    yield f"{len(found)} measurable faults, {missed}, {small} of these under 5 % of the trace"
     yield f"error {error(kept):.3f}, of all {error(found):.3f}"
     yield f"rank correlation {rank_correlation(kept):.2f}, of all {rank_correlation(found):.2f}"
     for name, of in RANGES.items():

@@ -8,11 +8,11 @@ from scripts.pair_gains import RANGES, Pair, error, lines, rank_correlation, wid
 
 SHOWN = RANGES["as shown"]
 FOUND = [
-    Pair("a", "p", 0.10, True, best=0.12, rest=0.1, alone=0.12, low=0.05, high=0.24),
-    Pair("b", "p", 0.30, True, best=0.20, rest=0.2, alone=0.20, low=0.10, high=0.27),
-    Pair("c", "p", 0.50, True, best=0.40, rest=0.4, alone=0.40, low=0.20, high=0.80),
+    Pair("a", "p", 0.10, 0.05, True, best=0.12, rest=0.1, alone=0.12, low=0.05, high=0.24),
+    Pair("b", "p", 0.30, 0.15, True, best=0.20, rest=0.2, alone=0.20, low=0.10, high=0.27),
+    Pair("c", "p", 0.50, 0.25, True, best=0.40, rest=0.4, alone=0.40, low=0.20, high=0.80),
 ]
-MISSED = Pair("d", "q", 0.90)
+MISSED = Pair("d", "q", 0.90, 0.04)
 
 
 def test_a_gain_lies_within_a_range_or_beside_it_by_no_more_than_the_noise() -> None:
@@ -32,5 +32,5 @@ def test_what_has_no_candidate_counts_as_nothing_stated() -> None:
 def test_the_lines_say_what_is_missing() -> None:
     said = list(lines([*FOUND, MISSED], 0.03))
     assert "q d: gain 0.900, no candidate" in said
-    assert "4 measurable faults, 1 without a candidate" in said
+    assert "4 measurable faults, 1 without a candidate, 1 of these under 5 % of the trace" in said
     assert "range as shown: within 0.67, by 0.030 wider 1.00, width 0.190" in said
