@@ -27,7 +27,8 @@ class Intervals:
     def union(start: Int64, end: Int64) -> Intervals:
         """The union of any intervals; empty and inverted ones vanish."""
         keep = end > start
-        start, end = start[keep], end[keep]
+        if not keep.all():
+            start, end = start[keep], end[keep]
         if not len(start):
             return EMPTY
         if (start[1:] < start[:-1]).any():

@@ -122,7 +122,7 @@ def wrap(meter: Meter) -> None:
         (pipeline, "places_of", "places"),
         (pipeline, "judge_places", "evidence and judge"),
         (pipeline, "identity", "identity"),
-        (pipeline, "excerpt_of", "excerpts"),
+        (pipeline, "excerpt", "excerpts"),
         (pipeline, "report_of", "rest of the report"),
     ):
         setattr(owner, call, meter.timed(name, getattr(owner, call)))

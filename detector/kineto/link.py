@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from detector.kineto import scanner
+from detector.kineto import nesting, scanner
 from detector.kineto.categories import table
 from detector.kineto.columns import Columns
-from detector.trace import DEVICE_WORK, HOST_CATS, Bool, Cat, Int8, Int32, Int64
+from detector.trace import DEVICE_WORK, HOST_CATS, Bool, Cat, Int32, Int64
 
 # Kineto rounds starts and ends on their own; a child may outlive its parent by this much, ns.
 TOLERANCE = 1_000
@@ -138,7 +138,8 @@ def ops(c: Columns, launch: Int32, parent: Int32) -> Int32:
     calls = np.flatnonzero(_IS_CALL[cat])
     op[calls] = _named(c, calls)
     missing = calls[op[calls] < 0]
-    op[missing] = _around(cat, parent, missing)
+    cpu_ops = np.append(np.flatnonzero(cat == Cat.CPU_OP), -1)  # the last place takes "none"
+    op[missing] = cpu_ops[nesting.nearest(parent, cpu_ops[:-1])[missing]]
     rows = np.flatnonzero(_IS_LINKED[cat])
     op[rows] = _named(c, rows)
     through = rows[(op[rows] < 0) & (launch[rows] >= 0)]
@@ -160,15 +161,3 @@ def _named(c: Columns, rows: Int64) -> Int32:
     good = (sorted_ids[at] == wanted) & (wanted != c["correlation"][rows])
     found[good] = cpu_ops[order[at[good]]]
     return found
-
-
-def _around(cat: Int8, parent: Int32, rows: Int64) -> Int32:
-    """The nearest cpu_op above each row, by leaps that double: stacks may be deep."""
-    if not len(rows):
-        return np.zeros(0, np.int32)
-    above = parent.copy()
-    active = np.flatnonzero((above >= 0) & (cat[above] != Cat.CPU_OP))
-    while len(active):
-        above[active] = above[above[active]]
-        active = active[(above[active] >= 0) & (cat[above[active]] != Cat.CPU_OP)]
-    return above[rows]

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from detector import vocabulary
+from detector.index_sets import among, distinct
 from detector.intervals import Intervals
 from detector.ledger.causes import CODE
 from detector.ledger.pieces import NONE, Pieces, merged
@@ -59,7 +60,7 @@ class Host:
         """
         thread = np.where(thread < 0, self.s.main_thread, thread)
         parts = []
-        for track in np.unique(thread).tolist():
+        for track in distinct(thread).tolist():
             mine = thread == track
             parts.append(self._on_thread(start[mine], end[mine], int(track)))
         return merged(parts) if parts else NONE
@@ -92,7 +93,7 @@ class Host:
         trace, row = self.trace, pieces.row
         silent = np.isin(pieces.cause, (CODE["nothing"], CODE["between"]))
         silent |= (row >= 0) & (trace.cat[row] == Cat.USER_ANNOTATION)
-        found: Bool = silent | np.isin(row, self._engine_calls)
+        found: Bool = silent | among(row, self._engine_calls)
         return found
 
     def _classified(self, start: Int64, end: Int64, track: int) -> Pieces:
@@ -118,8 +119,8 @@ class Host:
         named = (cat == Cat.PYTHON_FUNCTION) | (cat == Cat.USER_ANNOTATION)
         named |= self._is_note[row]
         cause[named] = self._python(row[named], cause[named], length[named])
-        cause[np.isin(row, self.s["op-stall"]) & at] = CODE["op-stall"]
-        waits = np.isin(row, self._engine_calls) & at
+        cause[among(row, self.s["op-stall"]) & at] = CODE["op-stall"]
+        waits = among(row, self._engine_calls) & at
         cause[waits] = np.where(length < BETWEEN_NS, CODE["between"], CODE["nothing"])[waits]
         return cause
 
@@ -144,7 +145,7 @@ class Host:
         trace = self.trace
         owner = np.zeros(len(trace.names), np.int8)
         rows = np.concatenate([self.s.activity.of(Cat.USER_ANNOTATION), self._annotating_ops()])
-        for i in np.unique(trace.name[rows]).tolist():
+        for i in distinct(trace.name[rows]).tolist():
             if vocabulary.STEP_MARKER.match(trace.names[i]):
                 continue
             torch = vocabulary.TORCH_ANNOTATION.match(trace.names[i])

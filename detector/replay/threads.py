@@ -42,7 +42,7 @@ def _loops(graph: Graph) -> Int64:
     """For each track how many annotations it has that only a training loop has."""
     t = graph.trace
     notes = t.rows(Cat.USER_ANNOTATION)
-    used = np.unique(t.name[notes])
+    used = distinct(t.name[notes])
     marks = [i for i in used.tolist() if any(vocabulary.HOST[k].search(t.names[i]) for k in _LOOP)]
     steps = np.array([step.start for step in t.steps], np.int64)
     mine = np.isin(t.name[notes], marks) | np.isin(t.start[notes], steps)
@@ -53,7 +53,7 @@ def _engines(graph: Graph) -> Bool:
     """Whether nearly all of each track's time is backward."""
     t = graph.trace
     top = np.flatnonzero(graph.is_host & (t.parent < 0))
-    used = np.unique(t.name[top])
+    used = distinct(t.name[top])
     backward = [i for i in used.tolist() if vocabulary.HOST["backward"].search(t.names[i])]
     mine = np.isin(t.name[top], backward)
     whole = np.bincount(t.track[top], t.dur[top], len(t.tracks))
@@ -105,8 +105,8 @@ def follow(graph: Graph, nodes: Int64, times: Int64) -> list[Edge]:
 
 def _depth(nodes: Int64) -> Int64:
     """For each node how many events were open before it."""
-    step = 1 - 2 * (nodes % 2)
-    return np.cumsum(step) - step
+    step = 1 - 2 * (nodes & 1)
+    return np.asarray(np.cumsum(step) - step)
 
 
 def _attach(graph: Graph, track: int, begun: Int64) -> list[Edge]:
@@ -127,7 +127,7 @@ def _asleep(graph: Graph, nodes: Int64) -> Bool:
     """Before which nodes the innermost open event was a sleep until another thread wakes it."""
     t, row = graph.trace, nodes // 2
     inside = np.where(nodes % 2 == 1, row, t.parent[row])
-    used = np.unique(t.name[inside[inside >= 0]])
+    used = distinct(t.name[inside[inside >= 0]])
     sleeps = [i for i in used.tolist() if vocabulary.SLEEPS.search(t.names[i])]
     return np.asarray((inside >= 0) & np.isin(t.name[inside], sleeps))
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from detector import vocabulary
 from detector.activity import CALLS, HOST_NAMED, OP_DEPTH, Activity
+from detector.index_sets import distinct
 from detector.intervals import Intervals, count_within
 from detector.signals.frames import owners, readable
 from detector.signals.timeline import FOREVER, Timeline, timeline
@@ -175,7 +176,7 @@ class Signals:
     def are_inside(self, events: Int64, rows: Int64) -> Bool:
         """Which events begin in the time of one of these rows, on its thread; -1 does not."""
         trace, found = self.trace, np.zeros(len(events), np.bool_)
-        for track in np.unique(trace.track[rows]).tolist():
+        for track in distinct(trace.track[rows]).tolist():
             mine = np.flatnonzero((events >= 0) & (trace.track[events] == track))
             spans = self.activity.spans(self.on(rows, track))
             found[mine] = spans.contain(trace.start[events[mine]])
@@ -188,7 +189,7 @@ class Signals:
     def count_inside(self, rows: Int64, events: Int64) -> Int64:
         """How many of these events begin in the time of each row, on its thread."""
         count = np.zeros(len(rows), np.int64)
-        for track in np.unique(self.trace.track[rows]).tolist():
+        for track in distinct(self.trace.track[rows]).tolist():
             mine = self.trace.track[rows] == track
             count[mine] = self.count_during(rows[mine], self.on(events, track))
         return count
@@ -209,7 +210,7 @@ class Signals:
         """For each host event how long its thread did nothing new right before it, ns."""
         before = np.zeros(len(self.trace), np.int64)
         program = self.host_program
-        for track in np.unique(self.trace.track[program]).tolist():
+        for track in distinct(self.trace.track[program]).tolist():
             rows = self.on(program, track)
             edge = self.timeline(track).edge
             start = self.trace.start[rows]

@@ -75,7 +75,7 @@ def attention(s: Signals) -> Int64:
     a, trace = s.activity, s.trace
     ops = a.top_ops
     softmax = s.enclosing(a.ops("softmax"), vocabulary.HOST["softmax"])
-    softmax = np.unique(softmax[softmax >= 0])
+    softmax = distinct(softmax[softmax >= 0])
     names = (re.compile(r"^aten::(matmul|bmm|baddbmm|einsum)$"), vocabulary.HOST["bmm"])
     products = np.unique(np.concatenate([a.named(ops, pattern) for pattern in names]))
     math = a.ops("math_attention")
@@ -151,7 +151,7 @@ def cast_ops(s: Signals) -> Int64:
     itself. Where no shapes are recorded, what it casts counts as such a number.
     """
     rows = s.enclosing(casts(s.activity), vocabulary.HOST["to"])
-    rows = np.unique(rows[rows >= 0])
+    rows = distinct(rows[rows >= 0])
     if not s.activity.has_device:
         rows = difference(rows, s["layout-kernel"])
     inside = np.isin(s.trace.parent[rows], s.activity.ops("pointwise"))
@@ -177,11 +177,11 @@ def layout_ops(s: Signals) -> Int64:
     copies = copies[matching(a, trace.dims[copies], is_image)]
     copies = copies[matching(a, trace.types[copies], keeps_type)]
     to = s.enclosing(copies, vocabulary.HOST["to"])
-    to = np.unique(to[to >= 0])
+    to = distinct(to[to >= 0])
     if not len(to):
         return to
     plain = s.enclosing(copies, vocabulary.CONTIGUOUS)
-    plain = s.on(np.unique(plain[plain >= 0]), s.main_thread)
+    plain = s.on(distinct(plain[plain >= 0]), s.main_thread)
     top = s.on(a.top_ops, s.main_thread)
     place = np.searchsorted(top, plain)
     after = np.isin(top[np.maximum(place - 1, 0)], a.ops("conv_call"))

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from detector import vocabulary
+from detector.index_sets import distinct
 from detector.kineto import nesting
 from detector.trace import Cat, Int8, Int32, Int64, Trace
 
@@ -31,7 +32,7 @@ class Place:
 def owners(trace: Trace) -> Int8:
     """For each name of the trace whose frame it is: ``OWN``, ``LIBRARY`` or ``NO_FRAME``."""
     owner = np.zeros(len(trace.names), np.int8)
-    for i in np.unique(trace.name[trace.cat == Cat.PYTHON_FUNCTION]).tolist():
+    for i in distinct(trace.name[trace.cat == Cat.PYTHON_FUNCTION]).tolist():
         name = trace.names[i]
         if vocabulary.PYTHON_FRAME.match(name) and not _BUILT_IN.match(name):
             owner[i] = LIBRARY if vocabulary.LIBRARY_FRAME.search(name) else OWN

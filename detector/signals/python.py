@@ -343,7 +343,7 @@ def launching(s: Signals) -> Int64:
     nor events with a millisecond or more of their own time, which has another cause.
     """
     a, trace = s.activity, s.trace
-    tracks = np.unique(trace.track[a.launches])
+    tracks = distinct(trace.track[a.launches])
     rows = s.host_program[np.isin(trace.track[s.host_program], tracks)]
     other = [s["loader"], s["compilation"], s["preprocessing"], s["collection"], s["op-stall"]]
     calls = [a.calls("sync"), a.calls("alloc"), calls_of(s, a.pageable_h2d)]
