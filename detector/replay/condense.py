@@ -72,6 +72,10 @@ class Condensed:
         node[last] = 2 * np.arange(first, first + len(last), dtype=np.int32)
 
         rows = np.append(rows.astype(np.int32), last // 2)
+        deps = _dependencies(whole.deps, node, 2 * len(rows))
+        sequences, order = _relabelled(whole.sequences, node), _renamed(whole.order, node)
+        del node  # as long as the whole program
+
         old = np.repeat(2 * rows, 2)
         old[1::2] += 1
         old[2 * first :] = np.repeat(last, 2)
@@ -83,7 +87,6 @@ class Condensed:
         start, parent = whole.start[rows], self._row[whole.parent[rows]]
         start[first:], parent[first:] = whole.start[-1:], -1  # last, so that nothing cuts runs off
         calls = self._row[whole.calls[rows]]
-        sequences = _relabelled(whole.sequences, node)
         left_out = np.ones(len(gap), np.bool_)
         left_out[sequences.nodes] = False
         return Columns(
@@ -98,9 +101,9 @@ class Condensed:
             begin,
             end,
             gap,
-            _dependencies(whole.deps, node, len(gap)),
+            deps,
             sequences,
-            _renamed(whole.order, node),
+            order,
             left_out,
         )
 

@@ -155,10 +155,9 @@ def _in_own_frames(s: Signals, found: Gaps) -> Bool:
         return np.zeros(len(length), np.bool_)
     lines = s.timeline(s.main_thread)
     start, end, gap, segment = lines.during(found.start, found.end)
-    rows, which = np.unique(lines.row[segment], return_inverse=True)
-    frame = climb(trace, rows, calling_frame(s), LIBRARY)
+    frame = climb(trace, lines.row[segment], calling_frame(s), LIBRARY)
     own = (frame >= 0) & (s.frame_owner[trace.name[frame]] == OWN)
-    spent = np.bincount(gap, (end - start) * own[which], len(length))
+    spent = np.bincount(gap, (end - start) * own, len(length))
     result: Bool = 2 * spent > length
     return result
 
