@@ -13,7 +13,7 @@ import numpy as np
 from detector import vocabulary
 from detector.activity import Activity
 from detector.evidence import words
-from detector.evidence.listing import Floats, Listing, around
+from detector.evidence.listing import Floats, Listing, around, each_once
 from detector.intervals import Intervals
 from detector.region import Region
 from detector.report import SourceLine
@@ -45,9 +45,7 @@ class Frames:
     def listing(self) -> Listing:
         """Frames by file and function, with the time spent in no deeper frame."""
         labels = [words.frame(name) for name in self.trace.names] if len(self.rows) else []
-        names = tuple(dict.fromkeys(labels))
-        index = {name: i for i, name in enumerate(names)}
-        of_name = np.array([index[label] for label in labels], np.int64)
+        names, of_name = each_once(labels)
         user = np.zeros(len(names), np.bool_)
         for name_id, key in enumerate(of_name):
             user[key] |= is_user(self.trace.names[name_id])

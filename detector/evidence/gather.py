@@ -18,7 +18,7 @@ from detector.analysis import guards
 from detector.evidence import words
 from detector.evidence.fields import Fields, Pair
 from detector.evidence.frames import Frames
-from detector.evidence.listing import Listing, Sums, around
+from detector.evidence.listing import Listing, Sums, around, each_once
 from detector.evidence.measures import MEASURES, Spec
 from detector.evidence.occurrences import Occurring
 from detector.evidence.sheet import Evidence, EvidenceRow, Item, Kind, Place
@@ -175,11 +175,8 @@ class _Prepared:
     def _kernels(self) -> Listing:
         rows = self.a.kernels
         ids, which = np.unique(self.trace.name[rows], return_inverse=True)
-        labels = [words.kernel(self.trace.names[i]) for i in ids]
-        names = list(dict.fromkeys(labels))
-        index = {name: i for i, name in enumerate(names)}
-        same = np.array([index[label] for label in labels], np.int64)
-        return Listing(self.trace, "kernel", rows, same[which] if len(rows) else which, names)
+        names, same = each_once([words.kernel(self.trace.names[i]) for i in ids])
+        return Listing(self.trace, "kernel", rows, same[which], names)
 
     def _ops(self) -> Listing:
         """Ops by their own time, keyed by the outermost op around them and their name."""

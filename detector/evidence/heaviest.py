@@ -10,7 +10,7 @@ import numpy as np
 
 from detector.activity import Activity
 from detector.evidence import words
-from detector.evidence.listing import Floats, around
+from detector.evidence.listing import Floats, around, each_once
 from detector.evidence.rates import Rate, Rates
 from detector.index_sets import among, distinct, groups
 from detector.report.events import TopEvent
@@ -26,16 +26,15 @@ def kernels(activity: Activity, analyzed: AnalyzedTime) -> tuple[TopEvent, ...]:
     """The kernels of the main device with the most time, and the shapes of the ops behind them."""
     trace, rows = activity.trace, activity.kernels
     rows = rows[_inside(trace.start[rows], analyzed)]
-    labels = {i: words.kernel(trace.names[i]) for i in distinct(trace.name[rows]).tolist()}
-    ids = {label: i for i, label in enumerate(dict.fromkeys(labels.values()))}
+    ids = distinct(trace.name[rows])
+    labels, same = each_once([words.kernel(trace.names[i]) for i in ids.tolist()])
     of_name = np.zeros(len(trace.names), np.int64)
-    for name, label in labels.items():
-        of_name[name] = ids[label]
+    of_name[ids] = same
     issuer = trace.op[rows]
     dims = np.where(issuer >= 0, trace.dims[issuer], -1).astype(np.int64)
     time = trace.dur[rows].astype(np.float64)
     key, none = of_name[trace.name[rows]], np.zeros(len(rows))
-    return _ranked(activity, list(ids), key, dims, time, none, Rates(activity).of_kernels, rows)
+    return _ranked(activity, labels, key, dims, time, none, Rates(activity).of_kernels, rows)
 
 
 def ops(activity: Activity, analyzed: AnalyzedTime) -> tuple[TopEvent, ...]:

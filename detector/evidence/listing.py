@@ -119,6 +119,12 @@ class Listing:
         )
 
 
+def each_once(labels: Sequence[str]) -> tuple[list[str], Int64]:
+    """The labels, each once, and for each of ``labels`` its place among them."""
+    names = {label: i for i, label in enumerate(dict.fromkeys(labels))}
+    return list(names), np.array([names[label] for label in labels], np.int64)
+
+
 def _by_key(key: Int64, weight: Floats, n: int) -> Floats:
     return np.asarray(np.bincount(key, weight, n), np.float64)
 
