@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import subprocess
 import sys
 from importlib import import_module
@@ -24,6 +25,8 @@ def called(module: str, *words: object, folder: Path) -> Ended:
     ):
         patch.chdir(folder)
         patch.setattr(sys, "argv", [module, *map(str, words)])
+        # Hydra sets up logging anew, which closes all handlers: absl's closes pytest's own output.
+        patch.setattr(logging, "shutdown", lambda *_: None)
         try:
             code = import_module(module).main()
         except SystemExit as end:
