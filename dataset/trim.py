@@ -66,7 +66,11 @@ def last_steps(trace: Trace, most: int) -> tuple[int, int] | None:
 
 
 def trim(document: dict[str, Any], start_us: float, end_us: float) -> dict[str, Any]:
-    """A Kineto object with what began in [start_us, end_us), and what that issued on the device."""
+    """A Kineto object with what began in [start_us, end_us), and what that issued on the device.
+
+    Of a device that lags behind, what was issued before and runs inside stays, too, without its
+    call, as in a recording that began then: else the device would seem to wait.
+    """
     events = document["traceEvents"]
     calls = {
         _correlation(e)
@@ -99,7 +103,7 @@ def _kept(
             if (cat, event.get("id")) in flows:
                 yield event
         elif cat in ISSUED and _correlation(event) in all_calls:
-            if _correlation(event) in calls:
+            if _correlation(event) in calls or start <= float(event["ts"]) < end:
                 yield event
         elif cat in FRAMES and phase == "X":
             yield from _clipped(event, start, end)

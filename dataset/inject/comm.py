@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from dataset.inject import pieces as p
 from dataset.inject import rounds as r
@@ -157,20 +158,31 @@ def exposed(
 
 
 def _stretched(base: Base, span: Span, strength: float, draw: np.random.Generator) -> list[Edit]:
-    """The span's own collectives, the longer ones above all, take longer."""
+    """The span's own collectives take longer: their transfers, which are what the network makes
+    slow, and not what they wait for other ranks."""
     rows, trace = _own(base, span), base.trace
     if not len(rows):
         return []
-    dur = trace.dur[rows].astype(np.float64)
+    dur, sent = trace.dur[rows].astype(np.float64), _transfers(base, rows)
     free = r.Room(base).of_device(int(trace.start[rows[0]]), span)
-    factor = 1 + (p.budget(span, strength) + 0.5 * free) / max(1.0, dur.sum())
+    factor = 1 + (p.budget(span, strength) + 0.5 * free) / max(1.0, sent.sum())
     if factor > _SLOWEST:
         return []
     noise = np.exp(draw.normal(0, 0.1, len(rows)))
     return [
         Alter(int(row), dur=base.lasting(ns))
-        for row, ns in zip(rows, dur * factor * noise, strict=True)
+        for row, ns in zip(rows, dur + sent * (factor * noise - 1), strict=True)
     ]
+
+
+def _transfers(base: Base, rows: Int64) -> npt.NDArray[np.float64]:
+    """What each takes when it waits for no rank: the shortest of its name and size, ns."""
+    trace, every = base.trace, base.activity.comm_rows
+    key = {(trace.collective[r], trace.msg_elems[r]): float(trace.dur[r]) for r in every}
+    for row in every.tolist():
+        kind = trace.collective[row], trace.msg_elems[row]
+        key[kind] = min(key[kind], float(trace.dur[row]))
+    return np.array([key[trace.collective[row], trace.msg_elems[row]] for row in rows.tolist()])
 
 
 def _in_line(link: Link, span: Span, strength: float, draw: np.random.Generator) -> list[Edit]:

@@ -65,6 +65,7 @@ class Insert:
     calls: tuple[Call, ...]
     gap: int = 0
     faulty: bool = True  # part of the labeled region
+    instead: tuple[Call, ...] = ()  # what a repaired program calls here: no part of the cost
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ class Replace:
     row: int
     calls: tuple[Call, ...]
     faulty: bool = True
+    instead: tuple[Call, ...] = ()  # as above
 
 
 @dataclass(frozen=True)

@@ -223,12 +223,21 @@ def gc_pause(
     if len(base.spans) == 1:  # parts of one step: the collector is not back so soon
         spans = (Span(spans[0].start, spans[-1].end),)
     for span in spans:
-        for at in p.places(base, span, draw, rounds):
+        for at in _apart(p.places(base, span, draw, rounds), span):
             ns = max(_PAUSE_NS, slack.stall(at, p.budget(span, strength) / rounds))
             ns = int(ns * draw.uniform(0.85, 1.15))
             calls = base.frame("<built-in function collect>", (), ns) if called else ()
             edits.append(Insert(base.main, at, calls, 1_000 if calls else ns))
     return edits
+
+
+def _apart(times: Sequence[int], span: Span) -> list[int]:
+    """Those that a collector's full rounds can have: a long time of allocating between two."""
+    kept: list[int] = []
+    for at in times:
+        if not kept or at - kept[-1] >= span.length / 4:
+            kept.append(at)
+    return kept
 
 
 # -- a CPU op in between ---------------------------------------------------------------------------

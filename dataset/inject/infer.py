@@ -149,11 +149,16 @@ def kv_cat(
             b, h, length, size = cache.shape
             cache = Tensor((b, h, length + 1, size), cache.dtype)
             for _ in range(layers):
-                edits.append(Insert(base.main, at, _projected(base, cache, draw), 2_000, False))
+                edits.append(_needed(base, at, _projected(base, cache, draw)))
                 both = (*_appended(base, cache, draw), *_appended(base, cache, draw))
                 edits.append(Insert(base.main, at, both, 2_000))
-                edits.append(Insert(base.main, at, _looked_up(base, cache, draw), 2_000, False))
+                edits.append(_needed(base, at, _looked_up(base, cache, draw)))
     return edits
+
+
+def _needed(base: Base, at: int, calls: tuple[Call, ...]) -> Insert:
+    """What the program has to call, whatever becomes of the fault."""
+    return Insert(base.main, at, calls, 2_000, faulty=False, instead=calls)
 
 
 def _cache(base: Base, draw: np.random.Generator) -> Tensor:

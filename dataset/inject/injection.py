@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
+from io import BytesIO
 from typing import Any, Final, Literal
 
+import msgspec
 import numpy as np
 
 from dataset.costs import Cost, with_costs
@@ -16,11 +18,13 @@ from dataset.inject import regions
 from dataset.inject.apply import Replayed, replayed
 from dataset.inject.base import Base, Span
 from dataset.inject.document import write
-from dataset.inject.edits import Edit, Insert, Remove, Unfit
+from dataset.inject.edits import Edit, Insert, Remove, Replace, Unfit
 from dataset.labels import Label, LabelRegion, Side, check, clip
+from detector import kineto
 from detector.intervals import EMPTY, Intervals
 from detector.patterns import BY_ID
 from detector.trace import NS_PER_US
+from detector.window import analyzed_time
 
 Injector = Callable[[Base, Sequence[Span], float, np.random.Generator], list[Edit]]
 Extent = Literal["every", "some", "once"]
@@ -29,6 +33,7 @@ Healthy = Mapping[Side, Intervals]  # by side, ns of the base
 
 MODULES: Final = ("input", "sync", "host", "memory", "compute", "comm", "compiled", "infer")
 WEAKEST, STRONGEST = 0.04, 0.5  # wanted cost as a share of the spans where a fault acts
+LEAST_ANALYZED: Final = 0.25  # of the added time
 FAINT: Final = 0.01  # below this cost a fault is not labeled
 TRIES: Final = 3
 NOWHERE: Final[Healthy] = {"cpu": EMPTY, "gpu": EMPTY}
@@ -55,8 +60,9 @@ class Fault:
     spans: tuple[Span, ...]
     strength: float
     edits: tuple[Edit, ...]
-    cost: float  # added time as a share of the spans where it acts, with it
+    cost: float  # what it costs as a share of the spans where it acts, with it
     added: int  # ns, by this fault alone
+    costs: int  # ns of them that a repaired program spares
 
 
 def inject(
@@ -97,7 +103,22 @@ def inject_many(
     label = _label(base, result, found, seed, faults, healthy)
     document = write(base, result.outcome)
     label = clip(label, document["traceEvents"])
-    return document, with_costs(label, [_cost_of(base, fault) for fault in faults])
+    share = _analyzed_share(base, document, result.added)
+    return document, with_costs(label, [_cost_of(base, fault, share) for fault in faults])
+
+
+def _analyzed_share(base: Base, document: Document, added: int) -> float:
+    """Which share of the added time lies in the analyzed time, where costs count: what only puts
+    off the begin, as long as a device still does what was issued before, costs nothing there.
+
+    Raises TooFaint where hardly any does.
+    """
+    trace = kineto.read(BytesIO(msgspec.json.encode(document)))
+    before, after = base.analyzed, analyzed_time(trace)
+    grown = (after.end - after.start) - (before.end - before.start)
+    if grown < LEAST_ANALYZED * added:
+        raise TooFaint(f"{base.name}: what is added lies outside of the analyzed time")
+    return min(1.0, grown / added)
 
 
 def untouched(base: Base, seed: int = 0, healthy: Healthy = NOWHERE) -> tuple[Document, Label]:
@@ -124,11 +145,18 @@ def _fault(base: Base, pattern: str, seed: int, extent: Extent | None) -> Fault:
         if not edits:
             raise Unfit(f"{base.name}: no place for {pattern}")
         added = replayed(base, edits).added
-        cost = added / max(sum(span.length for span in spans) + added, 1)
+        costs = added - _needed(base, edits)
+        cost = costs / max(sum(span.length for span in spans) + added, 1)
         if cost >= FAINT:
-            return Fault(pattern, drawn, spans, strength, tuple(edits), cost, added)
+            return Fault(pattern, drawn, spans, strength, tuple(edits), cost, added, costs)
         strength *= STRONGER
     raise TooFaint(f"{pattern} costs {cost:.1%} in {base.name}, seed {seed}")
+
+
+def _needed(base: Base, edits: Sequence[Edit]) -> int:
+    """ns that what a repaired program calls in their place adds to the base."""
+    calls = [e for e in edits if isinstance(e, (Insert, Replace)) and e.instead]
+    return replayed(base, [replace(e, calls=e.instead) for e in calls]).added if calls else 0
 
 
 def _spans(
@@ -203,11 +231,12 @@ def _whole(result: Replayed) -> Intervals:
     return Intervals.span(int(outcome.start[outcome.keep].min()), max(ends))
 
 
-def _cost_of(base: Base, fault: Fault) -> Cost:
-    """What the replay of this fault alone added, and the steps in which it acts."""
+def _cost_of(base: Base, fault: Fault, share: float) -> Cost:
+    """What the replay of this fault alone added and a repair spares, as far as it lies in the
+    analyzed time, and the steps in which it acts."""
     acting = _acting(base, [fault])
     step = (sum(s.length for s in acting) + fault.added) / len(acting)
-    return Cost(fault.pattern, fault.added / NS_PER_US, len(acting), step / NS_PER_US)
+    return Cost(fault.pattern, share * fault.costs / NS_PER_US, len(acting), step / NS_PER_US)
 
 
 def _acting(base: Base, faults: Sequence[Fault]) -> list[Span]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -21,6 +22,7 @@ _SHORT_NS: Final = 60_000  # what a loader that keeps up takes
 _TINY_BYTES: Final = (4, 8, 24, 64, 128, 256, 512, 1024, 2048, 8192)
 _EARLY: Final = 12  # the first of so many places
 _LARGEST: Final = 1 << 30  # bytes of one tensor
+_NO_TIME: Final = 1  # ns
 _BATCH_BYTES: Final = 16_384  # a smaller copy is no batch
 _MOVE: Final = re.compile(r"^aten::(to|copy_|_to_copy)$")
 
@@ -195,8 +197,24 @@ def _batches(
     tensors += [Tensor((tensors[0].shape[0],), "long int")] if labels else []
     for span in begun:
         calls = [c for t in tensors for c in p.to_device(base, t, draw, pinned=pinned, wait=wait)]
-        edits.append(_in_place_of_batch(base, span, tuple(calls), draw))
+        edit = _in_place_of_batch(base, span, tuple(calls), draw)
+        instead = _hidden(calls) if pinned else _pinned(base, tensors)
+        edits.append(replace(edit, instead=instead))
     return edits
+
+
+def _pinned(base: Base, tensors: Sequence[Tensor]) -> tuple[Call, ...]:
+    """The copies from pinned memory, which nobody waits for."""
+    draw = np.random.default_rng(0)
+    return tuple(c for t in tensors for c in p.to_device(base, t, draw, pinned=True, wait=False))
+
+
+def _hidden(calls: Sequence[Call]) -> tuple[Call, ...]:
+    """The same calls, whose copies run behind the compute of the step before."""
+    return tuple(
+        replace(c, work=c.work and replace(c.work, dur=_NO_TIME), inside=_hidden(c.inside))
+        for c in calls
+    )
 
 
 def _bytes_for(base: Base, ns: float, pinned: bool, draw: np.random.Generator) -> float:
@@ -209,7 +227,7 @@ def _bytes_for(base: Base, ns: float, pinned: bool, draw: np.random.Generator) -
 
 def _in_place_of_batch(
     base: Base, span: Span, calls: tuple[Call, ...], draw: np.random.Generator
-) -> Edit:
+) -> Insert | Replace:
     """In place of the span's own copy of a batch; where it has none, after its loader."""
     trace, copies = base.trace, base.activity.copies_of("h2d")
     copies = copies[(trace.op[copies] >= 0) & (trace.bytes[copies] >= _BATCH_BYTES)]

@@ -309,7 +309,6 @@ def _in_pieces(base: Base, row: int, draw: np.random.Generator) -> tuple[Call, .
     calls: list[Call] = []
     for _ in range(count):
         work = Work(name, "kernel", base.lasting(ns * draw.uniform(0.95, 1.05)), base.stream, args)
-        calls.append(p.view(base, "aten::select", left, draw))
         launch = base.launch(work, draw)
         product = p.op(base, "aten::mm", left, right, draw=draw, inside=(launch,))
         calls += _as_called(base, row, product, (left, right), draw)

@@ -238,14 +238,11 @@ def dtype_churn(
         wide = replace(ts.scaled(part, scale), dtype="float")
         narrow = replace(wide, dtype=half)
         there, back = (narrow, wide) if part.dtype != "float" else (wide, narrow)
-        calls = (
-            cast(base, there, back.dtype, draw),
-            *(ts.ran(base, name, "elementwise", back, back, draw=draw) for name in between),
-            cast(base, back, there.dtype, draw),
-        )
+        ops = tuple(ts.ran(base, name, "elementwise", back, back, draw=draw) for name in between)
+        to, fro = cast(base, there, back.dtype, draw), cast(base, back, there.dtype, draw)
         returned = cast(base, there, back.dtype, draw), cast(base, back, there.dtype, draw)
         nodes = [r.node(base, "ToCopyBackward0", (c,), draw) for c in returned]
-        return Round(calls, nodes[0] + nodes[1])
+        return Round((to, *ops, fro), nodes[0] + nodes[1], Round(ops))
 
     return r.filled(base, spans, strength, draw, unit, "forward")
 

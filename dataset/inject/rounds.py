@@ -34,11 +34,15 @@ _COMPOSITE: Final = re.compile(
 
 @dataclass(frozen=True)
 class Round:
-    """What one run of a faulty line calls, and what autograd calls for it on the way back."""
+    """What one run of a faulty line calls, and what autograd calls for it on the way back.
+    ``instead``: what a repaired line calls; None for nothing."""
 
     forward: tuple[Call, ...]
     backward: tuple[Call, ...] = ()
+    instead: Round | None = None
 
+
+NOTHING: Final = Round(())
 
 # A round whose tensors are so many times as large as the program's own.
 Unit = Callable[[float], Round]
@@ -107,12 +111,7 @@ def filled(
     room, edits = Room(base), list[Edit]()
 
     def made(scale: float) -> Round:
-        new = unit(scale)
-        ahead, back = (
-            tuple(ts.settled(base, call, draw) for call in calls)
-            for calls in (new.forward, new.backward)
-        )
-        return Round(ahead, back)
+        return _settled(base, unit(scale), draw)
 
     count, recorded = int(draw.choice(_PLACES)), trains(base) and draw.random() < 0.6
     for span in spans:
@@ -128,6 +127,14 @@ def filled(
         if recorded:
             edits += _returns(base, span, draw, [made(scale) for _ in range(each)], len(at))
     return edits
+
+
+def _settled(base: Base, one: Round, draw: np.random.Generator) -> Round:
+    ahead, back = (
+        tuple(ts.settled(base, call, draw) for call in calls)
+        for calls in (one.forward, one.backward)
+    )
+    return Round(ahead, back, one.instead and _settled(base, one.instead, draw))
 
 
 def _scale(wanted: float, most: int) -> float:
@@ -148,14 +155,21 @@ def forward(
     base: Base, at: int, rounds: Sequence[Round], draw: np.random.Generator, recorded: bool
 ) -> list[Edit]:
     """Rounds on the training thread; ``recorded``: with autograd's numbers."""
-    calls = tuple(c for r in rounds for c in r.forward)
     number = sequence_at(base, at) if recorded else -1
-    return in_turn(base, base.main, at, numbered(calls, number) if number >= 0 else calls, draw)
+    edits: list[Edit] = []
+    for one in rounds:
+        calls, instead = (
+            numbered(of.forward, number) if number >= 0 else of.forward
+            for of in (one, one.instead or NOTHING)
+        )
+        first, *rest = in_turn(base, base.main, at, calls, draw)
+        edits += [replace(first, instead=instead), *rest]
+    return edits
 
 
 def in_turn(
     base: Base, track: int, at: int, calls: Sequence[Call], draw: np.random.Generator
-) -> list[Edit]:
+) -> list[Insert]:
     """The calls one after the other, with the interpreter's time before each."""
     return [Insert(track, at, (call,), base.gap_ns(draw)) for call in calls]
 
@@ -164,9 +178,12 @@ def _returns(
     base: Base, span: Span, draw: np.random.Generator, rounds: Sequence[Round], count: int
 ) -> list[Edit]:
     """The backward calls of the rounds, at as many places of autograd's thread."""
-    calls = tuple(c for r in rounds for c in reversed(r.backward))
+    calls, instead = (
+        tuple(c for one in of for c in reversed(one.backward))
+        for of in (rounds, [one.instead or NOTHING for one in rounds])
+    )
     found = base.gaps(span, draw, count, "backward")
-    return [Insert(base.backward, at, calls, 1_000) for at in found if calls]
+    return [Insert(base.backward, at, calls, 1_000, instead=instead) for at in found if calls]
 
 
 # -- autograd --------------------------------------------------------------------------------------

@@ -72,7 +72,8 @@ def unfused_attention(
     def unit(scale: float) -> Round:
         larger = ts.scaled(q, scale)
         calls = _attend(base, larger, larger.shape[2], masked, upcast, draw)
-        return Round(calls, _attend_back(base, larger, draw))
+        back = _attend_back(base, larger, draw)
+        return Round(calls, back, Round(_products(calls), _products(back)))
 
     return r.filled(base, spans, strength, draw, unit, "forward", most=12)
 
@@ -118,6 +119,11 @@ def _attend(
     calls += [cast(base, wide, q.dtype, draw)] if wide != scores else []
     calls.append(_product(base, scores, k, draw))
     return tuple(calls)
+
+
+def _products(calls: Sequence[Call]) -> tuple[Call, ...]:
+    """Those that multiply: a fused kernel has as much to multiply."""
+    return tuple(c for c in calls if c.name == "aten::matmul" or "BmmBackward" in c.name)
 
 
 def _product(base: Base, left: Tensor, right: Tensor, draw: np.random.Generator) -> Call:

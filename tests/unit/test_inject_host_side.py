@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -178,6 +179,19 @@ def test_pageable_copies_wait_and_pinned_ones_do_not() -> None:
     assert {w.track for w in works_of(pinned)} == {base_of().stream}
 
 
+def test_a_repaired_copy_is_pinned_or_hidden() -> None:
+    def repaired(pattern: str) -> list[Call]:
+        edits = inject(base_of(), pattern)
+        return calls_of([replace(e, calls=e.instead) for e in edits])
+
+    pinned, hidden = repaired("input-pageable-copy"), repaired("input-copy-not-overlapped")
+    assert {c.wait for c in (*pinned, *hidden)} == {""}
+    assert {c.work.name for c in pinned if c.work} == {PINNED}
+    assert {c.work.dur for c in hidden if c.work} == {1}
+    called = calls_of(inject(base_of(), "input-copy-not-overlapped"))
+    assert [c.name for c in hidden] == [c.name for c in called]
+
+
 def test_a_copy_is_as_long_as_the_strength_asks() -> None:
     base = base_of()
     for strength in (0.1, 0.4):
@@ -319,6 +333,14 @@ def test_the_collector_is_not_back_at_once_in_a_single_step() -> None:
     for seed in range(8):
         draw = np.random.default_rng(seed)
         assert len(INJECTORS["host-gc-pause"](base, base.parts, 0.2, draw)) <= 2
+
+
+def test_the_collector_s_full_rounds_lie_far_apart() -> None:
+    base = base_of()
+    for seed in range(12):
+        draw = np.random.default_rng(seed)
+        at = [e.at for e in INJECTORS["host-gc-pause"](base, base.spans[:1], 0.2, draw)]
+        assert all(b - a >= base.spans[0].length / 4 for a, b in pairwise(at))
 
 
 def test_hooks_pause_often_and_shortly() -> None:
