@@ -93,12 +93,14 @@ def find(
     """
     span = (ledger.start, ledger.end)
     wall = max(1, ledger.end - ledger.start)
+    process_memory.trim()
     occurring = [
         pair
         for pattern in PATTERNS
         if pattern.id not in (blind or {})
         and (pair := _occurring(signals, pattern, span)) is not None
     ]
+    process_memory.trim()
     edges = np.array([ledger.end]) if steps is None else np.append(steps, ledger.end)
     savings, occurring = _condensed(Graph(signals.trace).columns, occurring, ledger.start, edges)
     replays = _Replays(savings, span, least_shares(on_device=signals.activity.has_device))

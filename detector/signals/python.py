@@ -10,6 +10,7 @@ import numpy as np
 from detector import vocabulary
 from detector.activity import CALLS
 from detector.index_sets import difference, distinct, union
+from detector.intervals import Intervals
 from detector.signals.definition import Signal, Signals
 from detector.signals.event_sets import cat_appends, needless_dropout, needless_graph
 from detector.signals.frames import LIBRARY, NO_FRAME, OWN, climb
@@ -153,11 +154,10 @@ def _in_own_frames(s: Signals, found: Gaps) -> Bool:
     trace, length = s.trace, found.end - found.start
     if not trace.has_stacks:
         return np.zeros(len(length), np.bool_)
-    lines = s.timeline(s.main_thread)
-    start, end, gap, segment = lines.during(found.start, found.end)
-    frame = climb(trace, lines.row[segment], calling_frame(s), LIBRARY)
-    own = (frame >= 0) & (s.frame_owner[trace.name[frame]] == OWN)
-    spent = np.bincount(gap, (end - start) * own, len(length))
+    line = s.timeline(s.main_thread)
+    frame = climb(trace, line.row, calling_frame(s), LIBRARY)
+    own = np.flatnonzero((frame >= 0) & (s.frame_owner[trace.name[frame]] == OWN))
+    spent = Intervals.union(line.edge[own], line.edge[own + 1]).covered(found.start, found.end)
     result: Bool = 2 * spent > length
     return result
 
