@@ -24,9 +24,14 @@ def percent(share: float) -> str:
     return f"{share * 100:.1f} %"
 
 
+def per_cent(share: float) -> str:
+    """A share in whole per cent: ``31 %``."""
+    return f"{share * 100:.0f} %"
+
+
 def rounded(share: float) -> str:
     """A share in a sentence: ``31 %``; with one decimal below ten per cent."""
-    return f"{share * 100:.0f} %" if abs(share) >= 0.0995 or not share else percent(share)
+    return per_cent(share) if abs(share) >= 0.0995 or not share else percent(share)
 
 
 def size(count: float) -> str:

@@ -15,6 +15,7 @@ from detector.index_sets import groups
 from detector.ledger import CODE, Ledger, build
 from detector.patterns import PATTERNS
 from detector.signals import Signals
+from detector.units import per_cent
 from detector.window import AnalyzedTime
 
 LEAST_NS: Final = 1_000_000  # of recorded work; below, it is all start and end
@@ -102,7 +103,7 @@ def _unexplained(ledger: Ledger) -> WhyNot | None:
     if ledger.unexplained < UNEXPLAINED_SHARE * wall:
         return None
     return WhyNot(
-        f"For {_percent(ledger.unexplained / wall)} of the analyzed time no record says what "
+        f"For {per_cent(ledger.unexplained / wall)} of the analyzed time no record says what "
         "happens",
         "Record host and device activities together, with_stack=True, from before the first step",
     )
@@ -123,7 +124,7 @@ def _set_up_only(s: Signals, analyzed: AnalyzedTime) -> WhyNot | None:
     if spent < SET_UP_SHARE * wall:
         return None
     return WhyNot(
-        f"Only a first iteration: {_percent(spent / wall)} of it loads kernels and sets up the "
+        f"Only a first iteration: {per_cent(spent / wall)} of it loads kernels and sets up the "
         "device",
         "Record steady state: schedule(wait=1, warmup=3, active=3), with prof.step()",
     )
@@ -137,7 +138,3 @@ def _too_short(ledger: Ledger) -> WhyNot | None:
         f"It holds {known / 1e6:.2g} ms of work; from 1 ms on a trace can be analyzed",
         "Record several whole steps",
     )
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"

@@ -16,6 +16,7 @@ from detector.patterns import PATTERNS
 from detector.signals.event_sets import multiprocessors
 from detector.taxonomy import Need
 from detector.trace import Cat
+from detector.units import per_cent
 from detector.window import AnalyzedTime
 
 LEAST_LINKED: Final = 0.5  # below this share of launches, launch patterns cannot be checked
@@ -61,7 +62,7 @@ def _unmet(activity: Activity, analyzed: AnalyzedTime) -> dict[Need, str]:
         unmet["host"] = "no ops were recorded"
     if activity.has_device and trace.coverage.kernels_with_launch < LEAST_LINKED:
         share = trace.coverage.kernels_with_launch
-        unmet["links"] = f"only {_percent(share)} of the device events link to a launch"
+        unmet["links"] = f"only {per_cent(share)} of the device events link to a launch"
     if not trace.has_shapes:
         unmet["shapes"] = "recorded without shapes (record_shapes=True)"
     if len(activity.kernels) and not multiprocessors(activity):
@@ -101,7 +102,7 @@ def warnings(
     unlinked = 1 - coverage.kernels_with_launch
     if activity.has_device and unlinked >= UNLINKED_SHARE:
         found.append(
-            f"{_percent(unlinked)} of the GPU's events have no launch in the trace; their time "
+            f"{per_cent(unlinked)} of the GPU's events have no launch in the trace; their time "
             "counts as GPU time"
         )
     if len(activity.launches) == 0 and len(activity.calls("launch")) and not activity.has_device:
@@ -110,15 +111,11 @@ def warnings(
     stalled = activity.stalled.clip(analyzed.start, analyzed.end).measure / span
     if stalled >= STALLED_SHARE:
         found.append(
-            f"for {_percent(stalled)} of the analyzed time the GPU is idle although work was "
+            f"for {per_cent(stalled)} of the analyzed time the GPU is idle although work was "
             "launched: kernels load, or unrecorded work runs; no finding accounts for it"
         )
     found.extend(_profiler_cost(activity, analyzed))
     return tuple(dict.fromkeys(found))
-
-
-def _percent(share: float) -> str:
-    return f"{share * 100:.0f} %"
 
 
 def _profiler_cost(activity: Activity, analyzed: AnalyzedTime) -> list[str]:
@@ -128,7 +125,7 @@ def _profiler_cost(activity: Activity, analyzed: AnalyzedTime) -> list[str]:
     )
     found = []
     if own >= OVERHEAD_SHARE:
-        found.append(f"profiler overhead is {_percent(own)} of the analyzed time")
+        found.append(f"profiler overhead is {per_cent(own)} of the analyzed time")
     frames, ops = len(activity.of(Cat.PYTHON_FUNCTION)), len(activity.of(Cat.CPU_OP))
     if ops and frames > DENSE_PYTHON * ops:
         found.append("Python stacks were recorded: Python takes longer here than without")

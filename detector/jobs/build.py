@@ -17,6 +17,7 @@ from detector.jobs.traffic import traffic
 from detector.ledger import CAUSES, CODE
 from detector.report.job import Job, JobCause, JobCollective, JobRank, JobStraggler
 from detector.trace import NS_PER_US, Int64
+from detector.units import per_cent
 
 MOST_MISSING: Final = 1 << 14  # ranks that are named as missing
 LISTED: Final = 200  # collectives, in the report
@@ -64,7 +65,7 @@ def build(ranks: Sequence[RankTrace], notes: Sequence[str] = ()) -> Job:
 
 def _doubt(matched: Matched) -> str:
     return (
-        f"only {100 * matched.confidence:.0f} % of the collectives agree over the ranks: who waits "
+        f"only {per_cent(matched.confidence)} of the collectives agree over the ranks: who waits "
         "for whom is not known"
     )
 

@@ -13,6 +13,7 @@ from detector.patterns import BY_ID, PATTERNS
 from detector.report import Finding, Fix, NotChecked, Report
 from detector.report.job import Job, JobStraggler
 from detector.taxonomy import severity
+from detector.units import per_cent
 
 STRAGGLER: Final = next(p.id for p in PATTERNS if p.signal == "straggler")
 EXPOSED: Final = next(p.id for p in PATTERNS if p.signal == "exposed-collective")
@@ -173,7 +174,7 @@ def explain(job: Job, straggler: JobStraggler) -> str:
     how = ONE_STEP if straggler.how == "one step" else straggler.how
     text = (
         f"{others_wait(job)} {straggler.waited_us / 1e3:,.1f} ms for rank {straggler.rank}"
-        f" ({100 * straggler.share:.0f} % of all waiting, {how})."
+        f" ({per_cent(straggler.share)} of all waiting, {how})."
     )
     if straggler.causes:
         listed = ", ".join(f"{c.us / 1e3:,.1f} ms {c.label}" for c in straggler.causes[:3])
