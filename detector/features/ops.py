@@ -18,8 +18,8 @@ from detector.features.measure import (
     over,
     per,
 )
-from detector.features.sequence import combined, distance, recurs, shifted
-from detector.index_sets import among
+from detector.features.sequence import distance, recurs, shifted
+from detector.index_sets import among, groups
 from detector.signals.event_sets import (
     bias_before_norm,
     casts,
@@ -51,8 +51,7 @@ def looped(activity: Activity, period: int) -> Int64:
 def looped_shape(activity: Activity, period: int) -> Int64:
     """The same with equal input shapes."""
     trace, rows = activity.trace, activity.top_ops
-    keys = combined(trace.name[rows], trace.dims[rows])
-    return rows[recurs(keys, period, TIMES)]
+    return rows[recurs(groups(trace.name[rows], trace.dims[rows])[1], period, TIMES)]
 
 
 def novel_ops(activity: Activity) -> Int64:

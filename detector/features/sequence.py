@@ -35,14 +35,3 @@ def recurs(keys: npt.NDArray[np.integer], period: int, times: int) -> Bool:
     for i in range(1, times):
         result &= shifted(equal, i * period)
     return result
-
-
-def combined(*columns: npt.NDArray[np.integer]) -> Int64:
-    """One key for each row of several columns: equal where all of them are.
-
-    The columns are indices (from -1 up), so that products of their sizes stay far below 2^63.
-    """
-    key = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        key = key * (int(column.max(initial=0)) + 2) + column + 1
-    return key

@@ -17,7 +17,8 @@ from detector.features.measure import (
     per,
     time_share,
 )
-from detector.features.sequence import combined, distance, shifted
+from detector.features.sequence import distance, shifted
+from detector.index_sets import groups
 from detector.intervals import Intervals
 from detector.trace import Int64
 
@@ -91,9 +92,8 @@ def repeated_collectives(activity: Activity) -> Int64:
     if not len(steps) or not len(rows):
         return rows[:0]
     since = np.searchsorted(steps, trace.start[rows], side="right")
-    _, size = np.unique(message_bytes(activity, rows), return_inverse=True)
-    keys = combined(since, trace.name[rows], trace.group[rows], size)
-    return rows[distance(keys) > 0]
+    alike = groups(since, trace.name[rows], trace.group[rows], message_bytes(activity, rows))[1]
+    return rows[distance(alike) > 0]
 
 
 ROWS: Final[dict[str, Callable[[Activity], Int64]]] = {

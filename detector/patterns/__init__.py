@@ -1,7 +1,7 @@
-"""The anti-patterns, one place each: what they are, where they occur, what repairs them.
+"""The anti-patterns, each defined in one place: what it is, where it occurs, how it is repaired.
 
-One module a family. The order of ``PATTERNS`` is the order of the models' classes: a pattern goes
-to the end of its family, and the models are trained again.
+There is one module for each family. The order of ``PATTERNS`` is the order of the models' classes:
+a new pattern goes to the end of its family, and the models are trained again.
 """
 
 from __future__ import annotations

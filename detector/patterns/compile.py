@@ -17,7 +17,7 @@ LEFT: Final = 0.1  # of the host's time between two regions, if both are one
 
 
 def _one_region(s: Signals, rows: Int64) -> Repair:
-    """What the host does between a region and the one that goes on after it."""
+    """The host keeps a tenth of what it does between a region and the one that continues it."""
     regions, trace = s["compiled-region"], s.trace
     before = np.searchsorted(regions, rows) - 1
     ends = trace.end[regions[np.maximum(before, 0)]]
