@@ -12,7 +12,7 @@ from detector.activity import Activity
 from detector.features import COLUMNS, FEATURES, VARIANTS, extract, in_words
 from detector.patterns import PATTERNS
 from detector.signals.event_sets import misaligned_matmuls
-from detector.trace import Step, Trace
+from detector.trace import NS_PER_MS, Step, Trace
 from detector.window import AnalyzedTime, by_step, by_time
 from tests.analyses import analysis_of
 from tests.traces import (
@@ -261,9 +261,14 @@ LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
 def waits(*marks: Event) -> tuple[Trace, AnalyzedTime]:
-    """A CPU run of 200 us that waits for the loader from 50 to 150 us."""
-    events = (op("aten::mm", 0, 50), annotation(LOADER, 50, 100), op("aten::mm", 150, 50))
-    return trace_of(*events, *marks), AnalyzedTime(0, 200_000, (), "whole")
+    """A CPU run of 200 ms that waits for the loader from 50 to 150 ms."""
+    ms = 1_000
+    events = (
+        op("aten::mm", 0, 50 * ms),
+        annotation(LOADER, 50 * ms, 100 * ms),
+        op("aten::mm", 150 * ms, 50 * ms),
+    )
+    return trace_of(*events, *marks), AnalyzedTime(0, 200 * NS_PER_MS, (), "whole")
 
 
 def test_savings_lie_where_the_occurrences_do() -> None:
@@ -272,8 +277,8 @@ def test_savings_lie_where_the_occurrences_do() -> None:
     (found,) = (c for c in analysis.candidates.found if c.pattern.id == "input-dataloader-sync")
     matrix = extract(analysis, by_time(analyzed, 4))
     saved = matrix[:, COLUMNS.index("saved_input_dataloader_sync")]
-    assert saved.sum() * 50_000 == pytest.approx(found.best_ns)
-    assert saved == pytest.approx([0, *[found.best_ns / 100_000] * 2, 0])
+    assert saved.sum() * 50 * NS_PER_MS == pytest.approx(found.best_ns)
+    assert saved == pytest.approx([0, *[found.best_ns / (100 * NS_PER_MS)] * 2, 0])
     assert 0.5 < saved[1] <= 1
 
 
@@ -293,7 +298,7 @@ def test_a_mark_that_names_a_pattern_changes_no_saving() -> None:
         row = extract(analysis_of(trace, analyzed), by_time(analyzed, 1))[0]
         return [row[i] for i, name in enumerate(COLUMNS) if name.startswith("saved_")]
 
-    marks = [annotation(f"@@{pattern.id}", 151 + i, 10) for i, pattern in enumerate(PATTERNS)]
+    marks = [annotation(f"@@{pattern.id}", 151_000 + i, 10) for i, pattern in enumerate(PATTERNS)]
     np.testing.assert_array_equal(saved(*marks), saved())
 
 
