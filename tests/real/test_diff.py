@@ -17,7 +17,8 @@ def test_the_pair_reads_as_a_person_would_tell_it() -> None:
     found = detector.diff_traces(*sides, flagger="rules", confidence="constant")
     assert found.comparable
     assert [c.pattern for c in found.of("gone")] == ["input-dataloader-sync"]
-    assert found.of("new", "worse") == []
+    # Where nothing waits for batches any more, the host's pace is what is left to gain.
+    assert {c.pattern for c in found.of("new", "worse")} <= {"host-launch-bound"}
     assert found.step is not None
     assert found.step.is_sure
     assert found.step.by < 0

@@ -42,7 +42,7 @@ def test_kinds_that_differ_are_distinguished_on_other_programs() -> None:
 
 def test_kinds_that_do_not_differ_are_not() -> None:
     random = np.random.default_rng(0)
-    one, other = rows(random.normal(size=200), 10), rows(random.normal(size=201), 10)
+    one, other = rows(random.normal(size=300), 10), rows(random.normal(size=301), 10)
     found = separation(one, other, "workload")
     assert 0.35 < found.value < 0.65
     assert found.low < 0.5 < found.high

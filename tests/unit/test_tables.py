@@ -222,16 +222,19 @@ def test_numbers_and_visible_classes_fit_the_judge(tmp_path: Path) -> None:
 # -- candidates ------------------------------------------------------------------------------------
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+LONG = 100 * STEP  # a batch takes longer than to fetch it from a worker
 
 
 def waiting_trace(folder: Path, name: str = "a") -> Path:
-    """The same four steps; the third waits for the loader in its first half."""
+    """Four such steps, longer; the third waits for the loader in its first half."""
     path = hand_trace(folder, name=name)
     content = json.loads(gzip.decompress(path.read_bytes()))
     work = next(e for e in content["traceEvents"] if e["ts"] == 2 * STEP and e["cat"] == "cpu_op")
     wait = {**work, "cat": "user_annotation", "name": LOADER, "dur": STEP / 2}
     work["ts"], work["dur"] = work["ts"] + STEP / 2, STEP / 2 - 1
     content["traceEvents"].append(wait)
+    for event in content["traceEvents"]:
+        event |= {key: event[key] * LONG / STEP for key in ("ts", "dur") if key in event}
     path.write_bytes(gzip.compress(json.dumps(content).encode()))
     return path
 
@@ -240,10 +243,10 @@ def test_candidates_are_rows_with_their_places_savings_and_numbers(tmp_path: Pat
     found = tables(waiting_trace(tmp_path), HEALTHY, "set/a").candidates
     (row,) = (row for row in found if row["pattern"] == "input-dataloader-sync")
     assert set(row) == {*ABOUT, "pattern", "savings_us", "starts_us", "ends_us", "numbers"}
-    assert row["savings_us"] == pytest.approx(STEP / 2, rel=0.1)
-    assert (row["starts_us"], row["ends_us"]) == ([2 * STEP], [2.5 * STEP])
+    assert row["savings_us"] == pytest.approx(LONG / 2, rel=0.1)
+    assert (row["starts_us"], row["ends_us"]) == ([2 * LONG], [2.5 * LONG])
     numbers = dict(zip(candidate.COLUMNS, row["numbers"], strict=True))  # type: ignore[arg-type]
-    assert numbers["share"] == pytest.approx(row["savings_us"] / (STEPS * STEP), rel=1e-5)  # type: ignore[operator]
+    assert numbers["share"] == pytest.approx(row["savings_us"] / (STEPS * LONG), rel=1e-5)  # type: ignore[operator]
 
 
 def test_the_label_changes_no_candidate(tmp_path: Path) -> None:
