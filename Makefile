@@ -26,7 +26,7 @@ scan: $(BASE)  ## scan the bundled example, or TRACE=path; ARGS="--out DIR" and 
 test: $(DEV)  ## every check: style, types, layers, tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy -n 2
+	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 format: $(DEV)  ## rewrite the code in the project's style
