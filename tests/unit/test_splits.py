@@ -130,7 +130,7 @@ def test_validation_holds_real_bases_of_both_vendors_that_faults_are_put_into() 
     faults = compose("build", ["benchmark=full", "out=here"]).values["benchmark"]["injected"]
     usable = [s for s in known().values() if s.name not in faults["without"]]
     validation = [s for s in usable if drawn(s.workload) == "validation"]
-    assert len(validation) >= 4
+    assert len(validation) >= 3
     assert {s.device.split(":")[0] for s in validation} == {"cuda", "rocm"}
 
 
