@@ -203,8 +203,9 @@ def test_every_row_chooses_among_the_same_candidates(data: Path) -> None:
 
 
 def test_one_command_measures_writes_its_pages_and_logs_its_look(
-    data: Path, tmp_path: Path
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("detector.lab.comparison.findings.ROUNDS", 50)  # of the bootstrap
     out = tmp_path / "out"
     lines = experiment().evaluate(data, out)
     kept = json.loads((out / "results" / "strangers.json").read_text())
