@@ -171,10 +171,12 @@ CUTS: Final = re.compile(
 )
 COPIES: Final = re.compile(r"^aten::copy_$")
 CONTIGUOUS: Final = re.compile(r"^aten::contiguous$")
-# The backward of an activation, by the name of its forward.
-ACTIVATION_BACKWARD: Final = re.compile(
-    r"^aten::(gelu|silu|elu|mish|relu|leaky_relu|hardswish|hardtanh|softplus|sigmoid|tanh)_backward$"
+# Activations, and their backward: the name of the forward with a suffix.
+_ACTIVATIONS: Final = (
+    "aten::(gelu|silu|elu|mish|relu|leaky_relu|hardswish|hardtanh|softplus|sigmoid|tanh)"
 )
+ACTIVATION: Final = re.compile(f"^{_ACTIVATIONS}$")
+ACTIVATION_BACKWARD: Final = re.compile(f"^{_ACTIVATIONS}_backward$")
 # Ops that copy as part of their own work: torch's own, and nodes of the backward pass.
 COPIES_FOR_ITSELF: Final = re.compile(r"^(aten::|torch(::|\.)|c10d::|\w+Backward\d+$)")
 DDP_PASS: Final = re.compile(r"^DistributedDataParallel\.forward$")

@@ -17,11 +17,11 @@ from detector.patterns.repairs import CALL_NS, removed, shorter_gaps
 from detector.replay.repair import Repair
 from detector.signals import Signals
 from detector.signals.copies import made_for
-from detector.signals.host import fetch_ns, resting, tensors_in, waited
+from detector.signals.host import ORDINARY_FETCH_NS, fetch_ns, resting, tensors_in, waited
 from detector.signals.python import calls_of, gap_before
 from detector.trace import Int64
 
-APART: Final = 8  # as many tensors are samples, not fields
+APART: Final = 8  # so many tensors in a batch are samples sent apart, not fields
 # The causes of the ledger that a copy accounts for: itself, its calls, and the wait for it.
 _COPYING: Final = ("copy", "pageable", "sync-copy", "restart", "dispatch", "latency")
 
@@ -75,7 +75,7 @@ def _made_by_workers(s: Signals, rows: Int64) -> Repair:
     batch stays."""
     if s.activity.has_device:
         return removed(s, rows)
-    share = fetch_ns(np.zeros(len(rows), np.int64)) / np.maximum(s.trace.dur[rows], 1)
+    share = ORDINARY_FETCH_NS / np.maximum(s.trace.dur[rows], 1)
     return _quicker(s, rows, np.minimum(share, 1.0))
 
 
@@ -110,7 +110,7 @@ def _joined_batches(s: Signals) -> Repair:
     waits = s.named(s.activity.loader_rows, "loader_workers")
     count = tensors_in(s, waits)
     waits, count = waits[count >= APART], count[count >= APART]
-    spared = 1 - fetch_ns(np.zeros_like(count)) / fetch_ns(count)
+    spared = 1 - ORDINARY_FETCH_NS / fetch_ns(count)
     taken = s.trace.dur[waits]
     return _quicker(s, waits, 1 - spared * (taken - waited(s, waits)) / np.maximum(taken, 1))
 

@@ -41,16 +41,13 @@ def _slow_backward(s: Signals) -> tuple[Int64, Int64]:
     long they may take."""
     ops = s.activity.aten
     backward = s.activity.named(ops, vocabulary.ACTIVATION_BACKWARD, Cat.CPU_OP)
-    wanted = {_activation(s, row) for row in backward.tolist()}
+    forward = s.activity.named(ops, vocabulary.ACTIVATION, Cat.CPU_OP)
     took: dict[tuple[str, str], list[int]] = {}
-    for row in np.setdiff1d(ops, backward).tolist():
-        if (key := _activation(s, row)) in wanted:
-            took.setdefault(key, []).append(int(s.own_time[row]))
-    most = np.array(
-        [
-            BACKWARD_OF_FORWARD * np.median(took.get(_activation(s, row), [np.inf]))
-            for row in backward.tolist()
-        ]
+    for row in forward.tolist():
+        took.setdefault(_activation(s, row), []).append(int(s.own_time[row]))
+    usual = {activation: np.median(times) for activation, times in took.items()}
+    most = BACKWARD_OF_FORWARD * np.array(
+        [usual.get(_activation(s, row), np.inf) for row in backward.tolist()]
     )
     slow = s.own_time[backward] > most
     return backward[slow], most[slow].astype(np.int64)

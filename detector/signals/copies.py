@@ -15,7 +15,7 @@ from detector.trace import Int64
 SMALL_BYTES: Final = 64 * 1024
 SCALAR_BYTES: Final = 16  # one value, of the widest type there is
 REACH_NS: Final = 1_000_000  # a tensor that is moved at once was made for it
-FILL_BYTES_A_NS: Final = 200  # the fastest hosts write memory
+FILL_BYTES_A_NS: Final = 200  # as the fastest hosts write memory
 SHORT_OP_NS: Final = 20_000  # an op that computes nothing is shorter
 FALLBACK_SHARE: Final = 0.2  # of a trip to the host and back, spent computing there
 
@@ -105,10 +105,7 @@ def _between_copies(s: Signals, out: Int64, back: Int64) -> Int64:
         np.isin(tops, s.enclosing(trace.op[copies].astype(np.int64), vocabulary.MOVES))
         for copies in (out, back)
     )
-    launched = np.sort(trace.start[a.launches])
-    silent = np.searchsorted(launched, trace.start[tops]) == np.searchsorted(
-        launched, trace.end[tops]
-    )
+    silent = s.count_during(tops, a.launches) == 0
     found = silent[1:-1] & fetches[:-2] & returns[2:] & (trace.dur[tops[1:-1]] >= SHORT_OP_NS)
     mid = tops[1:-1][found]
     return difference(mid, a.named(mid, vocabulary.HOST["factory"]))

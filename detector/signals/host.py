@@ -28,6 +28,7 @@ SEEN: Final = 0.95  # of the kernels by name
 FETCH_NS: Final = 850_000
 FETCH_TENSOR_NS: Final = 250_000
 FIELDS: Final = 2  # tensors of an ordinary batch
+ORDINARY_FETCH_NS: Final = FETCH_NS + FETCH_TENSOR_NS * FIELDS
 
 
 # -- compilation ---------------------------------------------------------------------------------
@@ -267,10 +268,7 @@ def waited(s: Signals, rows: Int64) -> Int64:
 def tensors_in(s: Signals, rows: Int64) -> Int64:
     """How many tensors each of these waits for a worker's batch receives."""
     ops = s.activity.named(s.cpu_ops, vocabulary.RECEIVES, Cat.CPU_OP)
-    at = np.sort(s.trace.start[s.on(ops, s.main_thread)])
-    start, end = s.trace.start[rows], s.trace.end[rows]
-    found: Int64 = np.searchsorted(at, end) - np.searchsorted(at, start)
-    return found
+    return s.count_during(rows, s.on(ops, s.main_thread))
 
 
 def fetch_ns(tensors: Int64) -> Int64:

@@ -177,8 +177,8 @@ def _of_torch(s: Signals, owner: Int64) -> Bool:
     notes = distinct(owner[owner >= 0])
     notes = notes[np.isin(s.trace.cat[notes], (Cat.USER_ANNOTATION, Cat.CPU_OP))]
     torch = s.activity.named(notes, vocabulary.TORCH_ANNOTATION)
-    held = (vocabulary.STEP_MARKER, vocabulary.WRAPS_MODEL)
-    program = [s.activity.named(torch, pattern) for pattern in held]
+    around_program = (vocabulary.STEP_MARKER, vocabulary.WRAPS_MODEL)
+    program = [s.activity.named(torch, pattern) for pattern in around_program]
     return np.isin(owner, difference(torch, union(*program)))
 
 
