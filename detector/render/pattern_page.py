@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from detector.candidates import LEAST_ON_CPU, LEAST_SHARE
+from detector.candidates import least_shares
 from detector.ledger import BY_ID as CAUSES
 from detector.patterns import Advice, Pattern
 from detector.signals import SIGNALS
@@ -112,7 +112,9 @@ def _lower(text: str) -> str:
 
 def _least(p: Pattern) -> str:
     """From which share on it is reported; more on CPU runs, where it applies to them."""
-    least = f"{100 * LEAST_SHARE[p.kind]:.0f} %"
-    if p.kind == "fault" or "device" in p.needs:
-        return least
-    return f"{least} ({100 * LEAST_ON_CPU:.0f} % on CPU runs)"
+    device, cpu = (
+        f"{100 * least_shares(on_device=on_device)[p.kind]:.0f} %" for on_device in (True, False)
+    )
+    if cpu == device or "device" in p.needed(has_device=False):
+        return device
+    return f"{device} ({cpu} on CPU runs)"
